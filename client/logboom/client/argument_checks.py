@@ -1,4 +1,4 @@
-"""What a single message may be: types and sizes, checked before it shares a batch with others."""
+"""Types and sizes of a single message, checked before it shares a batch with others."""
 
 from __future__ import annotations
 
@@ -9,46 +9,57 @@ from logboom.wire.errors import InvalidRequest
 from logboom.wire.packing import pack_headers
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
-"""What is taken for a value or a key; all but bytes is copied."""
+"""Types of a value or a key; all but bytes are copied."""
 
 
 def as_bytes(given: object, field: str) -> bytes:
-    """Bytes of another bytes-like object.
+    """Convert another bytes-like object to bytes.
 
     Raises:
-        InvalidRequest: it is none.
+        InvalidRequest: the type is wrong.
     """
     if isinstance(given, (bytes, bytearray, memoryview)):
         return bytes(given)
     kind = type(given).__name__
     hint = ": encode it, e.g. text.encode()" if isinstance(given, str) else ""
-    raise InvalidRequest(f"a {field} is bytes, not {kind}{hint}")
+    raise InvalidRequest(f"a {field} must be bytes, not {kind}{hint}")
 
 
 def check_extras(
     tag: str | None, headers: Mapping[str, bytes] | None, timestamp_ms: int | None
 ) -> int:
-    """Bytes of tag and headers; refuses what a batch cannot hold (one bad message must not
-    spoil the batch that others share)."""
+    """Check tag, headers and time, and return the bytes of tag and headers.
+
+    One bad message must not spoil the batch that others share.
+
+    Raises:
+        InvalidRequest: a batch cannot hold them.
+    """
     size = 0
     if tag is not None:
         if not isinstance(tag, str):
-            raise InvalidRequest(f"a tag is text, not {type(tag).__name__}")
+            raise InvalidRequest(f"a tag must be text, not {type(tag).__name__}")
         try:
             size += len(tag.encode())
         except UnicodeEncodeError as error:
-            raise InvalidRequest(f"a tag is text that UTF-8 can hold: {error}") from error
+            raise InvalidRequest(f"a tag must be text that UTF-8 can encode: {error}") from error
     if headers is not None:
         size += sum(map(len, pack_headers([headers]).parts))
     if timestamp_ms is not None and (
         type(timestamp_ms) is not int or not -(1 << 63) <= timestamp_ms < 1 << 63
     ):
-        raise InvalidRequest(f"timestamp_ms is whole milliseconds of 64 bits: {timestamp_ms!r}")
+        raise InvalidRequest(
+            f"timestamp_ms must be whole milliseconds of 64 bits: {timestamp_ms!r}"
+        )
     return size
 
 
 def check_size(topic: str, largest: int, size: int) -> None:
-    """Raises InvalidRequest TOO_LARGE for a message past the topic's bound."""
+    """Raise the error of a message that exceeds the topic's limit.
+
+    Raises:
+        InvalidRequest: TOO_LARGE.
+    """
     if size > largest:
         text = (
             f"message of {size} bytes; topic {topic!r} takes at most {largest} "

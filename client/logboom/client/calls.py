@@ -1,7 +1,8 @@
-"""What the API asks of the core: the requests inside `wire.actor.Call`.
+"""Calls: the API's requests to the core, inside `wire.actor.Call`.
 
 A call that has an `outcome` is answered by it, after `timeout` seconds at the latest if it has one.
-Here are the calls that belong to no room; the others are defined next to what they are about.
+This module has the calls that belong to no room; the others are defined next to what they are
+about.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ from logboom.wire.messages import AnyMessage, WireMessage
 from logboom.wire.view import TopicView, View
 
 Start: TypeAlias = int | Literal["first", "last"]
-"""Where to begin to read: an offset, or an end of the queue."""
+"""The position where reading starts: an offset, or an end of the queue."""
 
 
 class MessageTime(int):
-    """A message time in ms, where an offset would be an int."""
+    """A message time in ms, in place of an offset."""
 
 
 class CoreCall:
-    """A call: a request of the API to the core."""
+    """A request of the API to the core."""
 
     __slots__ = ()
 
     outcome: Promise[Any] | None = None
-    """Where the answer goes; None: nobody waits for one."""
+    """Receives the answer; None: nobody waits for one."""
 
     def fail(self, error: LogboomError) -> None:
-        """Tell whoever waits that the call is not done."""
+        """Fail the call with an error."""
         if self.outcome is not None:
             self.outcome.fail(error)
 
@@ -43,17 +44,17 @@ C = TypeVar("C", bound=CoreCall)
 
 
 class CallHandlers:
-    """The handler of each type of call; every room of the core registers its own."""
+    """The handlers of calls by type; every room of the core registers its own."""
 
     def __init__(self) -> None:
         self._handlers: dict[type[CoreCall], Callable[[Any], None]] = {}
 
     def register(self, kind: type[C], handler: Callable[[C], None]) -> None:
-        """Let `handler` do the calls of one type."""
+        """Register the handler of one type of call."""
         self._handlers[kind] = handler
 
     def handle(self, call: CoreCall) -> None:
-        """Do a call.
+        """Handle a call.
 
         Raises:
             InternalError: no room handles its type.
@@ -74,10 +75,10 @@ class Connect(CoreCall):
 
 @dataclass(slots=True)
 class FindTopic(CoreCall):
-    """Load a topic, or fail with UnknownResource once the name server knows of none.
+    """Load a topic, or fail with UnknownResource if it does not exist.
 
-    With `create` it is made if it does not exist. One with fewer than `queues` queues is looked up
-    in the name servers' log: it may have been given more.
+    With `create` a missing topic is created. A topic with fewer than `queues` queues is looked up
+    in the name servers' log, because queues may have been added.
     """
 
     topic: str
@@ -89,7 +90,7 @@ class FindTopic(CoreCall):
 
 @dataclass(slots=True)
 class ProposeCommand(CoreCall):
-    """Put a command into the name server's log; an error code of its result fails the outcome."""
+    """Append a command to the name servers' log; an error code in its result fails the outcome."""
 
     command: AnyCommand
     timeout: float
@@ -98,7 +99,7 @@ class ProposeCommand(CoreCall):
 
 @dataclass(slots=True)
 class LoadMetadata(CoreCall):
-    """The metadata of all topics, at least as new as `version`."""
+    """Load the metadata of all topics, at least as new as `version`."""
 
     timeout: float
     version: int = -1
@@ -111,8 +112,10 @@ Answer: TypeAlias = tuple[AnyMessage, list[Frame]]
 
 @dataclass(slots=True)
 class AskLeader(CoreCall):
-    """Ask a queue's leader, wherever it goes, until it answers. The message is made per attempt
-    from the milliseconds that are left."""
+    """Ask a queue's leader, wherever it moves, until it answers.
+
+    The message is made for each attempt from the milliseconds that are left.
+    """
 
     topic: str
     queue: int
@@ -123,7 +126,7 @@ class AskLeader(CoreCall):
 
 @dataclass(slots=True)
 class AskRaftLeader(CoreCall):
-    """Ask the leader of the name servers, wherever it goes, until it answers."""
+    """Ask the leader of the name servers, wherever it moves, until it answers."""
 
     message: Callable[[int], WireMessage]
     timeout: float
@@ -142,7 +145,7 @@ class AskNode(CoreCall):
 
 @dataclass(slots=True)
 class AskAll(CoreCall):
-    """Several questions at once; done when all are answered, whatever each came to."""
+    """Ask several leaders at once; resolved when all have answered or failed."""
 
     calls: Sequence[AskLeader]
     outcome: Promise[None] = field(default_factory=Promise)

@@ -1,7 +1,7 @@
-"""The client's core: everything it does, without a socket, a clock or a thread.
+"""The core of the client: its entire behaviour, without sockets, clocks and threads.
 
-A skin (or the simulation) feeds it events and does its effects; the API reaches it by `Call`s of
-`logboom.client.calls` and by the producers' `SendBuffer`s.
+A skin (or the simulation) passes it events and executes its effects. The API reaches it by the
+calls of `logboom.client.calls` and by the producers' `SendBuffer`s.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from logboom.wire.hello import Identity
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """What a client is given."""
+    """The configuration of a client."""
 
     endpoints: tuple[str, ...]
-    """host:port of any nodes, to begin with."""
+    """host:port of any nodes, to start with."""
     client_id: str
-    """Unique per client: commands are deduplicated by it."""
+    """Unique per client, because commands are deduplicated by it."""
     create_topics: bool = False
-    """Create a topic that a producer or consumer names and that does not exist (dev, embedded)."""
+    """Create a missing topic that a producer or consumer names (for development, and embedded)."""
     cluster_key: bytes = b""
-    """Of an operator: what the cluster key file holds."""
+    """For operators: the content of the cluster key file."""
 
 
 class ClientCore:
@@ -78,7 +78,7 @@ class ClientCore:
         self._closed = False
 
     def handle(self, events: Sequence[Event], now: Instant) -> Effects:
-        """Take a turn's events and whatever producers have piled up."""
+        """Handle the events of a turn, and send what producers have added."""
         turn = self._turn
         turn.begin(now)
         if not self._started:
@@ -99,7 +99,7 @@ class ClientCore:
         return turn.out
 
     def deadline(self) -> float | None:
-        """Monotonic time of the next turn that is wanted without events."""
+        """Return the monotonic time of the next turn that is needed without events."""
         if self._producing.waiting() or not self._started:
             return self._turn.now
         wanted = self._turn.deadline(), self._connections.deadline(), self._proposals.deadline()

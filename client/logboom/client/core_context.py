@@ -1,4 +1,4 @@
-"""The turn that the core is in: its time, its effects, and the timers that begin later ones."""
+"""The current turn of the core: its time, its effects, and the timers that start later turns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from logboom.wire.actor import Effects, Instant
 
 
 class Timer:
-    """An action at a time; `cancel` it or let it come."""
+    """An action at a given time, unless it is cancelled."""
 
     __slots__ = ("action",)
 
@@ -19,12 +19,12 @@ class Timer:
         self.action: Callable[[], None] | None = action
 
     def cancel(self) -> None:
-        """The action will not happen."""
+        """Drop the action."""
         self.action = None
 
 
 class CoreTurn:
-    """What all parts of one core share while it handles events."""
+    """The state that all parts of one core share while it handles events."""
 
     def __init__(self, now: Instant, rng: random.Random) -> None:
         self.rng = rng
@@ -37,30 +37,30 @@ class CoreTurn:
 
     @property
     def mono(self) -> float:
-        """Monotonic seconds, as brokers name them."""
+        """Monotonic seconds, under the name that brokers use."""
         return self.now
 
     def begin(self, now: Instant) -> None:
-        """A new turn with empty effects."""
+        """Start a new turn with empty effects."""
         self.now = now.mono
         self.wall_ms = now.wall_ms
         self.out = Effects()
 
     def after(self, delay: float, action: Callable[[], None]) -> Timer:
-        """Do `action` in the first turn that is `delay` seconds later."""
+        """Do `action` in the first turn that is at least `delay` seconds later."""
         timer = Timer(action)
         heapq.heappush(self._timers, (self.now + delay, next(self._order), timer))
         return timer
 
     def run_timers(self) -> None:
-        """Do what is due."""
+        """Do the actions that are due."""
         while self._timers and self._timers[0][0] <= self.now:
             timer = heapq.heappop(self._timers)[2]
             if timer.action is not None:
                 timer.action()
 
     def deadline(self) -> float | None:
-        """When the next timer is due."""
+        """Return the time at which the next timer is due."""
         while self._timers and self._timers[0][2].action is None:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

@@ -1,4 +1,4 @@
-"""Messages that wait for a time: how long, and how they are taken back."""
+"""Delayed messages: their due times, and their recall."""
 
 from __future__ import annotations
 
@@ -19,35 +19,37 @@ MAX_DELAY_S: Final = MAX_DELAY_MS // 1000
 
 
 class Parking(Struct, frozen=True, gc=False):
-    """Where messages wait that were sent with a delay; what takes them back."""
+    """The place where delayed messages wait, by which they can be recalled."""
 
     topic: str
     queue: int
     offset: int
-    """Position in the queue's log, with `side`: not the offset at which they will be read."""
+    """Position in the queue's log, together with `side`. It is not the offset at which they will be
+    read."""
     side: int
     due_ms: int
-    """When they are delivered, ms since 1970 UTC; -1: once that is decided."""
+    """Time of delivery, ms since 1970 UTC; -1: it depends on a decision."""
     topic_id: int
 
 
 def delay_level(level: int) -> float:
-    """Seconds of one of RocketMQ's delay levels, 1 (1 s) to 18 (2 h).
+    """Return the seconds of one of RocketMQ's delay levels, 1 (1 s) to 18 (2 h).
 
     Raises:
         InvalidRequest: there is no such level.
     """
     if type(level) is not int or not 1 <= level <= len(DELAY_LEVELS_MS):
-        text = f"a delay level is 1 to {len(DELAY_LEVELS_MS)}, not {level!r}: or give delay_s"
+        text = f"a delay level must be 1 to {len(DELAY_LEVELS_MS)}, not {level!r}: or give delay_s"
         raise InvalidRequest(text)
     return DELAY_LEVELS_MS[level - 1] / 1000
 
 
 def due_time(delay_s: float | None, deliver_at: datetime | int | None, now_ms: int) -> int:
-    """The due time in ms since 1970 of a delay, or of a time of day.
+    """Return the due time of a delay or a time of day, in ms since 1970.
 
     Args:
-        deliver_at: ms since 1970 UTC, or a datetime with its time zone. One in the past is good.
+        delay_s: seconds from now.
+        deliver_at: ms since 1970 UTC, or a datetime with its time zone. It may be in the past.
         now_ms: the time of day.
 
     Raises:
@@ -56,20 +58,20 @@ def due_time(delay_s: float | None, deliver_at: datetime | int | None, now_ms: i
     if deliver_at is None:
         return now_ms + _milliseconds(delay_s)
     if delay_s is not None:
-        raise InvalidRequest("delay_s and deliver_at say the same: give one of them")
+        raise InvalidRequest("delay_s and deliver_at exclude each other: give one of them")
     due_ms = _of_day(deliver_at)
     if due_ms < 0 or due_ms - now_ms > MAX_DELAY_MS:
         days = (due_ms - now_ms) / 86_400_000
-        text = f"deliver_at lies {days:.1f} days from now; at most 40 are taken: send it later"
+        text = f"deliver_at is {days:.1f} days from now; the maximum is 40: send it later"
         raise InvalidRequest(text, max_delay_ms=MAX_DELAY_MS)
     return due_ms
 
 
 def _milliseconds(delay_s: object) -> int:
     if isinstance(delay_s, bool) or not isinstance(delay_s, (int, float)):
-        raise InvalidRequest(f"delay_s is a number of seconds, not {delay_s!r}")
+        raise InvalidRequest(f"delay_s must be a number of seconds, not {delay_s!r}")
     if not 0 <= delay_s <= MAX_DELAY_S:
-        text = f"a delay of {delay_s:.12g} s: from 0 to {MAX_DELAY_S} s (40 days) are taken"
+        text = f"a delay must be 0 to {MAX_DELAY_S} s (40 days), not {delay_s:.12g} s"
         raise InvalidRequest(text, max_delay_ms=MAX_DELAY_MS)
     return round(delay_s * 1000)
 
@@ -77,26 +79,26 @@ def _milliseconds(delay_s: object) -> int:
 def _of_day(deliver_at: object) -> int:
     if isinstance(deliver_at, datetime):
         if deliver_at.tzinfo is None:
-            text = "deliver_at has no time zone: say deliver_at.astimezone() for local time"
+            text = "deliver_at has no time zone: use deliver_at.astimezone() for local time"
             raise InvalidRequest(text)
         return round(deliver_at.timestamp() * 1000)
     if type(deliver_at) is not int:
-        text = f"deliver_at is a datetime or whole ms since 1970, not {deliver_at!r}"
+        text = f"deliver_at must be a datetime or whole ms since 1970, not {deliver_at!r}"
         raise InvalidRequest(text)
     return deliver_at
 
 
 def recall_call(parked: Parking | None, timeout: float) -> AskLeader:
-    """The call that takes parked messages back.
+    """Return the call that recalls delayed messages.
 
     Raises:
-        InvalidRequest: nothing is parked: the message was sent without a delay or an answer.
+        InvalidRequest: there is nothing to recall: they were sent without a delay or an answer.
     """
     if parked is not None and parked.due_ms < 0:
         text = "this message waits for a decision, not for a time: abort its transaction instead"
         raise InvalidRequest(text)
     if parked is None:
-        text = "this message does not wait: only one that was sent with delay_s or deliver_at can"
+        text = "this message does not wait: only messages sent with delay_s or deliver_at can"
         raise InvalidRequest(f"{text} be recalled, and not with acks='none'")
 
     def message(left: int) -> WireMessage:
@@ -108,5 +110,5 @@ def recall_call(parked: Parking | None, timeout: float) -> AskLeader:
 
 
 def was_recalled(answer: AnyMessage) -> bool:
-    """What a recall came to: True if the messages are never delivered."""
+    """True if a recall succeeded: the messages are never delivered."""
     return isinstance(answer, Recalled) and answer.done

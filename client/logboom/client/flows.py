@@ -1,6 +1,6 @@
-"""What the admin and `pull` do, step by step, without waiting: generators of calls.
+"""Flows: the steps of the admin and of `pull`, as generators of calls that do not wait.
 
-A flow yields a call of `logboom.client.calls` and is sent its value, or has its error thrown in.
+A flow yields a call of `logboom.client.calls`, and receives its value or its error.
 `logboom.client.admin` drives it from threads, `logboom.client.aio` from an event loop.
 """
 
@@ -42,13 +42,13 @@ Flow: TypeAlias = Generator[Any, Any, T]
 
 
 STATS_S: Final = 2.0
-"""Seconds that a node has to tell its counters: a live one takes milliseconds."""
+"""Seconds that a node has to return its counters; a live one takes milliseconds."""
 FENCED_STATS_S: Final = 0.5
 """The same for a broker that is fenced, and most likely down."""
 
 
 def run_flow(flow: Flow[T], answer: Callable[[Any], Any]) -> T:
-    """Run a flow to its end: `answer` answers each of its calls, or raises the call's error."""
+    """Run a flow to its end; `answer` answers each of its calls, or raises the call's error."""
     try:
         call = next(flow)
         while True:
@@ -62,7 +62,7 @@ def run_flow(flow: Flow[T], answer: Callable[[Any], Any]) -> T:
         result: T = end.value
         return result
     finally:
-        flow.close()  # Ctrl-C while it waited: it is to know, now
+        flow.close()  # Ctrl-C while it waited: the flow has to know at once
 
 
 def propose(command: AnyCommand, timeout: float) -> Flow[CommandResult]:
@@ -74,30 +74,30 @@ def propose(command: AnyCommand, timeout: float) -> Flow[CommandResult]:
 def create_topic(
     name: str, queues: int, replicas: int, config: TopicConfig, wall_ms: int, timeout: float
 ) -> Flow[None]:
-    """Create a topic. (Whoever uses it then waits until this client sees it.)"""
-    # Not loaded here: each topic of interest widens every later WATCH of this client, and a program
-    # that creates thousands would follow them all.
+    """Create a topic; a later call that uses it waits until this client sees it."""
+    # The topic is not loaded here: each topic of interest widens every later WATCH of this client,
+    # and a program that creates thousands of topics would follow them all.
     yield ProposeCommand(CreateTopic(name, queues, replicas, config, wall_ms), timeout)
 
 
 def alter_topic(
     name: str, queues: int | None, changes: dict[str, Any], wall_ms: int, timeout: float
 ) -> Flow[None]:
-    """Change some settings; the others stay as they are."""
+    """Change some settings; the others remain unchanged."""
     config = None
     if changes:
         topic = yield from describe_topic(name, timeout)
         config = changed_config(topic.config, changes)
     yield ProposeCommand(AlterTopic(name, queues, config, wall_ms), timeout)
     if queues is not None:
-        yield FindTopic(name, timeout, queues=queues)  # who goes on here may name them
+        yield FindTopic(name, timeout, queues=queues)  # the next call may name the new queues
 
 
 def changed_config(config: TopicConfig, changes: dict[str, Any]) -> TopicConfig:
-    """Settings with changes.
+    """Return settings with changes.
 
     Raises:
-        InvalidRequest: no such setting, or not of its type.
+        InvalidRequest: a setting does not exist, or has another type.
     """
     fields = changed_fields(config, changes, "topic setting")
     try:
@@ -134,25 +134,25 @@ def elect_leader(
 
 
 def remove_broker(broker: str, timeout: float) -> Flow[None]:
-    """Forget a broker."""
+    """Remove a broker."""
     yield ProposeCommand(RemoveBroker(broker), timeout)
 
 
 def latest_view(timeout: float) -> Flow[View]:
-    """The metadata with all that was committed before this was asked."""
+    """Return the metadata with everything that was committed before the call."""
     result: CommandResult = yield ProposeCommand(Barrier(), timeout)
     view: View = yield LoadMetadata(timeout, result.version)
     return view
 
 
 def topics(timeout: float) -> Flow[list[TopicView]]:
-    """All topics by name."""
+    """Return all topics by name."""
     view = yield from latest_view(timeout)
     return sorted(view.topics, key=lambda topic: topic.name)
 
 
 def describe_topic(name: str, timeout: float) -> Flow[TopicView]:
-    """One topic as it is now."""
+    """Return the current state of one topic."""
     view = yield from latest_view(timeout)
     for topic in view.topics:
         if topic.name == name:
@@ -161,19 +161,19 @@ def describe_topic(name: str, timeout: float) -> Flow[TopicView]:
 
 
 def brokers(timeout: float) -> Flow[list[BrokerView]]:
-    """All brokers by id."""
+    """Return all brokers by id."""
     view = yield from latest_view(timeout)
     return sorted(view.brokers, key=lambda broker: broker.id)
 
 
 def name_servers(timeout: float) -> Flow[list[NameServerView]]:
-    """All name servers by id."""
+    """Return all name servers by id."""
     view = yield LoadMetadata(timeout)
     return sorted(view.name_servers, key=lambda server: server.id)
 
 
 def raft_leader(timeout: float) -> Flow[str | None]:
-    """Id of the name servers' leader, as far as the asked node knows."""
+    """Return the id of the name servers' leader, as far as the asked node knows."""
     view = yield from latest_view(timeout)
     return view.raft_leader
 
@@ -185,13 +185,13 @@ def add_name_server(name: str, endpoint: str, raft_endpoint: str, timeout: float
 
 def remove_name_server(name: str, timeout: float) -> Flow[None]:
     """Remove a name server."""
-    # The one that is to be removed may be the one that seems to lead, and be dead. Others are asked
-    # then: such a change may be repeated.
+    # The server to be removed may be the apparent leader, and be dead. Others are asked then,
+    # because such a change may be repeated.
     yield AskRaftLeader(lambda ms: RemoveNameServer(0, ms, name), timeout)
 
 
 def stats(timeout: float) -> Flow[list[NodeStats]]:
-    """Counters of every node; of one that does not answer, why."""
+    """Return the counters of every node; for one that does not answer, the reason."""
     view: View = yield LoadMetadata(timeout)
     found = []
     nodes = [(s.id, "name-server", s.endpoint, STATS_S) for s in view.name_servers]
@@ -211,7 +211,11 @@ def stats(timeout: float) -> Flow[list[NodeStats]]:
 
 
 def check_queues(topic: TopicView, queues: Sequence[int]) -> None:
-    """Raises UnknownResource for a queue that the topic does not have."""
+    """Check that a topic has these queues.
+
+    Raises:
+        UnknownResource: it does not.
+    """
     for queue in queues:
         if not 0 <= queue < len(topic.queues):
             text = f"topic {topic.name!r} has queues 0 to {len(topic.queues) - 1}, not {queue}"

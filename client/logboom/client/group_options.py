@@ -1,4 +1,4 @@
-"""What a consumer of a group is asked for, checked and made into a member's options."""
+"""Arguments of a group's consumers, checked and converted to a member's options."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SUBSCRIPTIONS: Final = ("same", "replace")
 
 
 def subscription_of(topics: str | Sequence[str], wanted: Filter) -> dict[str, str]:
-    """Topic → filter text.
+    """Return topic → filter text.
 
     Raises:
-        InvalidRequest: no topic.
+        InvalidRequest: there is no topic.
     """
     names = [topics] if isinstance(topics, str) else list(topics)
     if not names:
@@ -34,10 +34,15 @@ def subscription_of(topics: str | Sequence[str], wanted: Filter) -> dict[str, st
 def group_config(
     start: object, settings: dict[str, object], call: Callable[..., object] | None = None
 ) -> GroupConfig:
-    """The settings of a group, should it be new. `call`: who got them among its own arguments.
+    """Return the settings with which a group is created.
+
+    Args:
+        start: where a new group starts.
+        settings: the other settings.
+        call: the function that received the settings among its own arguments.
 
     Raises:
-        InvalidRequest: no such setting, or not of its type.
+        InvalidRequest: a setting does not exist, or has another type.
     """
     check_names(settings, call)
     known = msgspec.structs.asdict(GroupConfig())
@@ -49,7 +54,11 @@ def group_config(
 
 
 def check_names(settings: dict[str, object], call: Callable[..., object] | None) -> None:
-    """Raises InvalidRequest for what is neither a setting of groups nor an argument of `call`."""
+    """Check names of arguments.
+
+    Raises:
+        InvalidRequest: a name is neither a group setting nor an argument of `call`.
+    """
     known = list(GroupConfig.__struct_fields__)
     own: list[str] = []
     if call is not None:
@@ -71,7 +80,11 @@ def check_names(settings: dict[str, object], call: Callable[..., object] | None)
 def check_groupless(
     call: Callable[..., object], settings: dict[str, object], **given: object
 ) -> None:
-    """Raises InvalidRequest for what only a member of a group can say, and what nobody can."""
+    """Check the arguments of a consumer without a group.
+
+    Raises:
+        InvalidRequest: an argument is unknown, or requires a group.
+    """
     check_names(settings, call)
     defaults = {name: each.default for name, each in inspect.signature(call).parameters.items()}
     named = [name for name, value in given.items() if value != defaults[name]] + list(settings)
@@ -81,9 +94,13 @@ def check_groupless(
 
 
 def check_whole(*, read_compacted: bool) -> None:
-    """Raises InvalidRequest for a member of a group that wants compacted messages."""
+    """Check that a group's member does not read compacted messages.
+
+    Raises:
+        InvalidRequest: it wants to.
+    """
     if read_compacted:
-        text = "read_compacted is for readers of their own: a group reads every message"
+        text = "read_compacted requires a reader without a group: a group reads every message"
         raise InvalidRequest(f"{text}; leave out group, or read_compacted")
 
 
@@ -105,22 +122,24 @@ def member_options(
     settings: dict[str, object] | None = None,
     call: Callable[..., object] | None = None,
 ) -> MemberOptions:
-    """How a member joins, from what its user said. `max_poll_interval_ms` 0: nobody has to poll.
+    """Convert the arguments of an application to a member's options.
+
+    With `max_poll_interval_ms` 0 nobody has to poll.
 
     Raises:
-        InvalidRequest: what cannot be.
+        InvalidRequest: an argument is invalid.
     """
     if queues is not None:
-        raise InvalidRequest("a group gives its members their queues: name a group, or queues")
+        raise InvalidRequest("a group assigns queues to its members: give a group, or queues")
     if subscription not in SUBSCRIPTIONS:
-        raise InvalidRequest(f'subscription is "same" or "replace", not {subscription!r}')
+        raise InvalidRequest(f'subscription must be "same" or "replace", not {subscription!r}')
     if not commit_every_s >= 0:
-        raise InvalidRequest(f"commit_every_s is 0 or more seconds, not {commit_every_s!r}")
+        raise InvalidRequest(f"commit_every_s must be 0 or more seconds, not {commit_every_s!r}")
     if type(max_poll_interval_ms) is not int or max_poll_interval_ms < 0:
-        text = f"max_poll_interval_ms is 0 or more milliseconds, not {max_poll_interval_ms!r}"
+        text = f"max_poll_interval_ms must be 0 or more milliseconds, not {max_poll_interval_ms!r}"
         raise InvalidRequest(text)
     if not group:
-        raise InvalidRequest("a group has a name")
+        raise InvalidRequest("a group needs a name")
     return MemberOptions(
         group,
         member_id,

@@ -1,4 +1,4 @@
-"""How a producer sends, and what readers see of transactions."""
+"""Options of producers, and what readers see of transactions."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from logboom.wire.errors import InvalidRequest
 from logboom.wire.messages import MAX_BATCH_BYTES, Acks
 
 BATCH_ROOM: Final = 4096
-"""Bytes kept free below the wire's bound for a batch's head and padding."""
+"""Bytes below the wire's limit that are kept free for a batch's head and padding."""
 ABANDON_S: Final = 1.0
 """Seconds that a producer is flushed for when an exception leaves its `with`."""
 CODECS: Final = ("none", "lz4", "zstd")
 
 
 Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
-"""What a reader sees of a transaction while a queue releases it: nothing until all of it is there;
-or what is there. Nobody ever sees what is not committed."""
+"""What a reader sees of a transaction while a queue releases it: nothing before all of it is there,
+or each part as it comes. No reader ever sees uncommitted messages."""
 
 
 Begin: TypeAlias = str | int | datetime
-"""Where a reader begins: "first", "last", or a message time: ms since 1970 UTC, a datetime with its
-time zone, or the same as ISO 8601 text (2026-11-21T10:00:00Z)."""
+"""Where a reader starts: "first", "last", or a message time as ms since 1970 UTC, a datetime with
+its time zone, or ISO 8601 text (2026-11-21T10:00:00Z)."""
 
 
 def start_of(start: object) -> Literal["first", "last"] | int:
-    """An end of a queue, or a message time in ms since 1970 UTC.
+    """Convert a start to an end of a queue, or a message time in ms since 1970 UTC.
 
     Raises:
         InvalidRequest: it is none of what `Begin` lists, or a time without its zone.
@@ -45,52 +45,56 @@ def start_of(start: object) -> Literal["first", "last"] | int:
             pass
         else:
             if time.tzinfo is None:
-                text = f"start {str(start)!r} has no time zone: say it, as in 2026-11-21T10:00:00Z"
+                text = f"start {str(start)!r} has no time zone: add one, as in 2026-11-21T10:00:00Z"
                 raise InvalidRequest(f"{text}, or with datetime.astimezone()")
             return round(time.timestamp() * 1000)
-    text = (
-        'start is "first", "last", or a time: ms since 1970 UTC, a datetime, or ISO 8601 text such'
-    )
+    text = 'start must be "first", "last", or a time: ms since 1970 UTC, a datetime, or ISO 8601 text such'
     raise InvalidRequest(f"{text} as 2026-11-21T10:00:00Z, not {start!r:.80}; seek() takes offsets")
 
 
 def reads_uncommitted(isolation: object) -> bool:
-    """Whether a reader wants to see a part of what a queue releases.
+    """True if a reader wants to see parts of what a queue releases.
 
     Raises:
         InvalidRequest: it is neither word.
     """
     if isolation not in get_args(Isolation):
-        text = f'isolation is "read_committed" or "read_uncommitted", not {isolation!r}'
+        text = f'isolation must be "read_committed" or "read_uncommitted", not {isolation!r}'
         raise InvalidRequest(text)
     return isolation == "read_uncommitted"
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """How a producer sends; checked by `validate`."""
+    """Options of a producer; checked by `validate`."""
 
     acks: Acks = "all"
     linger_ms: float = 0
     compression: str = "none"
     max_batch_bytes: int = 1024 * 1024
     buffer_bytes: int = 64 * 1024 * 1024
-    """What may wait for acknowledgement; past it `send` blocks."""
+    """Maximum bytes without acknowledgement; beyond it `send` blocks."""
     delivery_timeout_s: float = 120.0
-    """How long a message is tried before its future fails."""
+    """Seconds for which a message is retried before its future fails."""
 
     def validate(self) -> None:
-        """Raises InvalidRequest for what cannot work."""
+        """Check the options.
+
+        Raises:
+            InvalidRequest: an option is invalid.
+        """
         if self.acks not in ("none", "leader", "all"):
-            raise InvalidRequest(f'acks is "none", "leader" or "all", not {self.acks!r}')
+            raise InvalidRequest(f'acks must be "none", "leader" or "all", not {self.acks!r}')
         if self.compression not in CODECS:
-            raise InvalidRequest(f"compression is one of {CODECS}, not {self.compression!r}")
+            raise InvalidRequest(f"compression must be one of {CODECS}, not {self.compression!r}")
         if not 0 <= self.linger_ms <= 60_000:
-            raise InvalidRequest(f"linger_ms is 0 to 60000, not {self.linger_ms}")
+            raise InvalidRequest(f"linger_ms must be 0 to 60000, not {self.linger_ms}")
         if not 1024 <= self.max_batch_bytes <= MAX_BATCH_BYTES - BATCH_ROOM:
             limit = MAX_BATCH_BYTES - BATCH_ROOM
-            raise InvalidRequest(f"max_batch_bytes is 1024 to {limit}, not {self.max_batch_bytes}")
+            raise InvalidRequest(
+                f"max_batch_bytes must be 1024 to {limit}, not {self.max_batch_bytes}"
+            )
         if self.buffer_bytes < self.max_batch_bytes:
-            raise InvalidRequest("buffer_bytes is at least max_batch_bytes")
+            raise InvalidRequest("buffer_bytes must be at least max_batch_bytes")
         if self.delivery_timeout_s <= 0:
-            raise InvalidRequest("delivery_timeout_s is more than 0")
+            raise InvalidRequest("delivery_timeout_s must be more than 0")

@@ -1,6 +1,6 @@
-"""What a request will come to: set once by the core, looked at by anybody.
+"""Promises: results that the core sets once and anybody may read.
 
-An outcome is data, not a future: it cannot wait. The skins build their waiting on `add_callback`
+A promise is data and cannot wait. The skins build their waiting on `add_callback`
 (`logboom.client.futures`, `logboom.client.aio`).
 """
 
@@ -13,29 +13,29 @@ T = TypeVar("T")
 
 
 class Promise(Generic[T]):
-    """A value or an error, or nothing yet.
+    """A value or an error, once it is known.
 
-    Only the thread that runs the core resolves; any thread may read and add callbacks.
+    Only the thread that runs the core resolves it; any thread may read it and add callbacks.
     """
 
     __slots__ = ("_callbacks", "done", "error", "value")
 
     def __init__(self) -> None:
         self.done = False
-        """True once `value` or `error` stands; set last, so that a reader sees both."""
+        """True once `value` or `error` is set; set last, so that readers see both."""
         self.value: T | None = None
         self.error: Exception | None = None
         self._callbacks: list[Callable[[], object]] = []
 
     def resolve(self, value: T) -> None:
-        """Set the value, unless it was resolved before."""
+        """Set the value, unless the promise is done."""
         if not self.done:
             self.value = value
             self.done = True
             self._run_callbacks()
 
     def fail(self, error: Exception) -> None:
-        """Set the error, unless it was resolved before."""
+        """Set the error, unless the promise is done."""
         if not self.done:
             self.error = error
             self.done = True
@@ -44,13 +44,13 @@ class Promise(Generic[T]):
     def add_callback(self, callback: Callable[[], object]) -> None:
         """Call `callback` once, when done: now, or in the thread that runs the core."""
         self._callbacks.append(callback)
-        # The core may have run the callbacks between our last look and the append. Whoever pops
-        # a callback runs it, and list.pop is atomic, so it runs exactly once.
+        # The core may have run the callbacks between our last look and the append. The thread that
+        # pops a callback runs it, and list.pop is atomic, so each runs exactly once.
         if self.done:
             self._run_callbacks()
 
     def get(self) -> T:
-        """The value of a done outcome; raises its error."""
+        """Return the value of a promise that is done, or raise its error."""
         if self.error is not None:
             raise self.error
         return self.value  # type: ignore[return-value]  # done without an error: it is a T
@@ -65,19 +65,19 @@ class Promise(Generic[T]):
 
 
 class Countdown:
-    """Resolves an outcome when others are done."""
+    """A counter that resolves a promise once others are done."""
 
     def __init__(self, outcome: Promise[None]) -> None:
         self._outcome = outcome
         self._left = 1
 
     def expect(self, other: Promise[Any]) -> None:
-        """One more to wait for, whatever it comes to."""
+        """Wait for one more promise, whether it succeeds or fails."""
         self._left += 1
         other.add_callback(self._one_less)
 
     def start(self) -> None:
-        """All are named."""
+        """Start to resolve: all promises have been added."""
         self._one_less()
 
     def _one_less(self) -> None:

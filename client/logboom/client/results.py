@@ -1,4 +1,4 @@
-"""What the client hands out: messages, results of sends and pulls, counters of nodes."""
+"""Results of the client: messages, sends, pulls, and counters of nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logboom.wire.messages import PullStatus
 
 
 class Message(Struct, frozen=True, gc=False):
-    """One message as it was read."""
+    """A message that was read."""
 
     topic: str
     queue: int
@@ -27,14 +27,13 @@ class Message(Struct, frozen=True, gc=False):
     timestamp_ms: int
     """Message time, ms since 1970 UTC."""
     attempt: int = 1
-    """Which delivery this is, from 1."""
+    """Number of this delivery, from 1."""
     read_from: tuple[str, int, int] | None = None
-    """Of a retry: topic, queue and offset of the copy that was read; all else is as it was sent
-    first."""
+    """For a retry: topic, queue and offset of the copy that was read; the rest is as first sent."""
 
 
 class SendResult(Struct, frozen=True, gc=False):
-    """Where a message went. `offset` is -1 with acks="none": nobody said."""
+    """Where a message was stored. `offset` is -1 with acks="none", because there is no answer."""
 
     topic: str
     queue: int
@@ -42,8 +41,7 @@ class SendResult(Struct, frozen=True, gc=False):
     timestamp_ms: int
     """Message time, ms since 1970 UTC."""
     parked: Parking | None = None
-    """Where it waits if it was sent with a delay: `offset` is -1 then, and `Producer.recall` takes
-    it back."""
+    """Where a delayed message waits: `offset` is -1 then, and `Producer.recall` takes it back."""
 
 
 Run: TypeAlias = tuple[int, int, int]
@@ -53,8 +51,10 @@ Run: TypeAlias = tuple[int, int, int]
 def messages_of(
     topic: str, queue: int, columns: Columns, picked: bytes | None = None
 ) -> list[Message]:
-    """All messages of a batch or of a slice of it, built in one sweep; or those picked, by a byte
-    each."""
+    """Return the messages of a batch or of a slice, built in one sweep.
+
+    With `picked` only those whose byte is 1.
+    """
     parts: Sequence[Iterable[Any]]
     parts = columns.parts() if picked is None else columns.some_parts(picked)
     return list(map(Message, repeat(topic), repeat(queue), *parts))
@@ -65,7 +65,7 @@ def _picked(messages: list[Message], picked: bytes | None) -> Iterable[Message]:
 
 
 class Messages(Sequence[Message]):
-    """The messages of a pull, decoded when first looked at."""
+    """The messages of a pull, decoded at first use."""
 
     __slots__ = ("_decoded", "_queue", "_topic", "batches", "selected")
 
@@ -76,7 +76,7 @@ class Messages(Sequence[Message]):
         batches: list[Columns],
         selected: list[bytes | None] | None = None,
     ) -> None:
-        """`selected`: as `PullResult.selectors` has it; None: everything."""
+        """Wrap batches; `selected` as in `PullResult.selectors`, None: everything."""
         self._topic = topic
         self._queue = queue
         self.batches = batches
@@ -115,7 +115,7 @@ class Messages(Sequence[Message]):
 
 
 class PullResult:
-    """What one pull found."""
+    """The result of one pull."""
 
     __slots__ = ("max_offset", "messages", "min_offset", "next_offset", "status")
 
@@ -131,20 +131,20 @@ class PullResult:
         """FOUND, NO_NEW_MESSAGE, NO_MATCHED_MESSAGE or OFFSET_ILLEGAL."""
         self.messages = messages
         self.next_offset = next_offset
-        """Where to pull next; with OFFSET_ILLEGAL the nearest offset that exists."""
+        """The offset to pull next; with OFFSET_ILLEGAL the nearest one that exists."""
         self.min_offset = min_offset
         self.max_offset = max_offset
         """The high watermark: the offset after the last message that can be read."""
 
     def columns(self) -> list[Columns]:
-        """The same messages as bare columns, one group a batch; decodes nothing by itself.
+        """Return the same messages as columns, one group per batch, without decoding them.
 
-        With a filter the messages between those that match are there too: see `selectors`.
+        With a filter, messages that do not match are included: see `selectors`.
         """
         return self.messages.batches
 
     def selectors(self) -> list[bytes | None]:
-        """Per group of `columns`, a byte a message, 1 where it matches; None: all do."""
+        """Return one byte per message for each group of `columns`, 1 if it matches; None: all do."""
         return self.messages.selected
 
     def __repr__(self) -> str:
@@ -155,7 +155,7 @@ class PullResult:
 
 
 class ColumnBatch:
-    """Columns with the place that they come from; what `poll_columns` returns."""
+    """Columns with their topic and queue, as `poll_columns` returns them."""
 
     __slots__ = ("columns", "queue", "topic")
 
@@ -168,12 +168,12 @@ class ColumnBatch:
         return self.columns.count
 
     def messages(self) -> list[Message]:
-        """The same as Message objects."""
+        """Return the same as Message objects."""
         return messages_of(self.topic, self.queue, self.columns)
 
 
 class NodeStats(Struct, frozen=True):
-    """Flat counters of one node; `error` tells why there are none."""
+    """Counters of one node; `error` tells why there are none."""
 
     node: str
     role: str

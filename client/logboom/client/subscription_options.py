@@ -1,4 +1,4 @@
-"""What `subscribe` is asked for, checked and made into a subscriber's options."""
+"""Arguments of `subscribe`, checked and converted to a subscriber's options."""
 
 from __future__ import annotations
 
@@ -33,25 +33,27 @@ def subscriber_options(
     window: int,
     settings: dict[str, Any],
 ) -> SubscriberOptions:
-    """How a consumer subscribes.
+    """Convert the arguments of an application to a subscriber's options.
 
     Raises:
-        InvalidRequest: what cannot be.
+        InvalidRequest: an argument is invalid.
     """
     if not isinstance(topic, str):
-        text = f"a subscription is of one topic, named by a text, not {topic!r:.80}"
+        text = f"a subscription has one topic, given by its name, not {topic!r:.80}"
         raise InvalidRequest(f"{text}: subscribe to each")
     if kind not in KINDS:
         text = f"no subscription type is called {kind!r}: there are {', '.join(KINDS)}"
         raise InvalidRequest(text)
     begin: Start = start_of(start)
     if type(window) is not int or window < 1:
-        raise InvalidRequest(f"window is 1 or more messages, not {window!r}")
+        raise InvalidRequest(f"window must be 1 or more messages, not {window!r}")
     if ranges is not None:
         if kind not in ("exclusive", "key_shared"):
-            raise InvalidRequest("ranges are for exclusive and key_shared: leave them out")
+            raise InvalidRequest("ranges require exclusive or key_shared: leave them out")
         if not ranges:
-            raise InvalidRequest("no ranges take no message: name some, or leave them out for all")
+            raise InvalidRequest(
+                "empty ranges take no message: add some, or leave them out for all"
+            )
         hashing = "sticky" if kind == "key_shared" else hashing
     known = {n for n in SubscriptionConfig.__struct_fields__ if n not in _FIXED}
     for setting in settings:
@@ -66,7 +68,7 @@ def subscriber_options(
         config = msgspec.convert(list(whole.values()), SubscriptionConfig)
         spans = None if ranges is None else tuple((int(a), int(b)) for a, b in ranges)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise InvalidRequest(f"a setting of the subscription cannot be: {error}") from None
+        raise InvalidRequest(f"a setting of the subscription is invalid: {error}") from None
     if config.max_attempts:
         fault = subscription_name_fault(topic, subscription)
         if fault is not None:

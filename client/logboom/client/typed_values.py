@@ -1,4 +1,4 @@
-"""Typed values: what a handler's annotations ask for is made of a message, and the other way round.
+"""Typed values: conversions between messages and the annotations of handlers.
 
 | annotation of a parameter | it gets |
 |---|---|
@@ -29,7 +29,7 @@ from logboom.client.results import Message
 from logboom.wire.errors import InvalidRequest
 
 Codec: TypeAlias = Literal["json", "msgpack"]
-"""How typed values are written."""
+"""Encoding of typed values."""
 
 _DECODERS: Final[dict[str, Any]] = {
     "json": msgspec.json.Decoder,
@@ -42,15 +42,18 @@ _ENCODERS: Final[dict[str, Callable[[Any], bytes]]] = {
 
 
 class BadValue(InvalidRequest):
-    """A message's value is not what its handler takes. Coming again will not help: after the
-    group's `max_attempts` it is a dead letter, with this as its cause."""
+    """The value of a message has the wrong type for its handler.
+
+    Another delivery will not help: after the group's `max_attempts` the message becomes a dead
+    letter, with this error as its cause.
+    """
 
 
 def encode_value(value: object, codec: Codec = "json") -> bytes | None:
-    """A message's value: bytes and None as they are, text as UTF-8, all else by the codec.
+    """Encode a message's value: bytes and None as they are, text as UTF-8, all else by the codec.
 
     Raises:
-        InvalidRequest: the codec cannot write it.
+        InvalidRequest: the codec cannot encode it.
     """
     if value is None or isinstance(value, bytes):
         return value
@@ -59,34 +62,36 @@ def encode_value(value: object, codec: Codec = "json") -> bytes | None:
     try:
         return _ENCODERS[codec](value)
     except (TypeError, ValueError, OverflowError) as error:
-        text = f"{codec} cannot write {type(value).__name__}: {error}"
+        text = f"{codec} cannot encode {type(value).__name__}: {error}"
         raise InvalidRequest(text) from None
 
 
 class Handler:
-    """A function of a user's, and how it wants to be called."""
+    """An application's function with the conversions for its parameters."""
 
     def __init__(self, function: Callable[..., Any], codec: Codec = "json", *, batch: bool) -> None:
-        """
+        """Read the annotations of a function.
+
         Raises:
-            InvalidRequest: its parameters cannot be served.
+            InvalidRequest: a parameter cannot be served.
         """
         if codec not in _DECODERS:
-            raise InvalidRequest(f"codec is one of {', '.join(_DECODERS)}, not {codec!r}")
+            raise InvalidRequest(f"codec must be one of {', '.join(_DECODERS)}, not {codec!r}")
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
         self._makers = self._read(codec, batch=batch)
 
     @property
     def name(self) -> str:
-        """What the function is called."""
+        """Name of the function."""
         return getattr(self.function, "__name__", repr(self.function))
 
     def __call__(self, given: Any, context: Context) -> Any:
-        """Call the function with what it asks for: `given` is a message, or a list of them.
+        """Call the function with its arguments; `given` is a message, or a list of them.
 
         Raises:
-            BadValue: a value is not of the annotated type. And whatever the function raises.
+            BadValue: a value does not have the annotated type.
+            Exception: what the function raises.
         """
         return self.function(*(make(given, context) for make in self._makers))
 
@@ -125,7 +130,7 @@ class Handler:
 def _maker(
     kind: Any, codec: Codec, name: str, *, batch: bool
 ) -> tuple[bool, Callable[[Any, Context], Any]]:
-    """Whether a parameter wants messages, and what makes it."""
+    """Return whether a parameter takes messages, and the function that makes it."""
     if batch:
         if kind is inspect.Parameter.empty:
             return True, _as_it_is
@@ -165,7 +170,7 @@ def _value_maker(kind: Any, codec: Codec, name: str) -> Callable[[Any, Context],
 
 
 def _without_none(kind: Any) -> tuple[Any, bool]:
-    """`T | None` as (T, True)."""
+    """Split `T | None` into (T, True)."""
     if typing.get_origin(kind) not in (typing.Union, types.UnionType):
         return kind, kind is None or kind is type(None) or kind is Any
     parts = typing.get_args(kind)

@@ -1,1 +1,1 @@
-"""What only `boom.admin` asks: reports and changes of groups, subscriptions and transactions."""
+"""Flows used only by `boom.admin`: reports and changes of groups, subscriptions and transactions."""

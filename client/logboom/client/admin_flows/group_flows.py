@@ -1,4 +1,4 @@
-"""What the admin does with consumer groups, step by step, without waiting (`logboom.client.flows`)."""
+"""The admin's flows for consumer groups (see `logboom.client.flows`)."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from logboom.wire.messages import (
 from logboom.wire.view import View
 
 STATUS_S: Final = 2.0
-"""Seconds that a coordinator gets to tell how its members fare."""
+"""Seconds that a coordinator has to report on its members."""
 
 
 def groups(timeout: float) -> Flow[list[GroupSummary]]:
-    """All groups by name."""
+    """Return all groups by name."""
     answer, _ = yield AskRaftLeader(lambda ms: ListGroups(0, ms), timeout)
     if not isinstance(answer, GroupsListed):
         raise unexpected(answer)
@@ -48,7 +48,7 @@ def groups(timeout: float) -> Flow[list[GroupSummary]]:
 
 
 def described(name: str, timeout: float) -> Flow[GroupDescribed]:
-    """One group with its members and offsets, as the name servers know it."""
+    """Return one group with its members and offsets, as the name servers know it."""
     answer, _ = yield AskRaftLeader(lambda ms: DescribeGroup(0, ms, name), timeout)
     if not isinstance(answer, GroupDescribed):
         raise unexpected(answer)
@@ -56,7 +56,7 @@ def described(name: str, timeout: float) -> Flow[GroupDescribed]:
 
 
 def committed(name: str, topic: str, timeout: float) -> Flow[dict[int, int | None]]:
-    """Committed offsets of a group in a topic, by queue; none that it has nothing to do with."""
+    """Return the committed offsets of a group in a topic, by queue, without unused queues."""
     found = yield from described(name, timeout)
     return {
         queue: None if offset == UNKNOWN_START else offset
@@ -67,7 +67,7 @@ def committed(name: str, topic: str, timeout: float) -> Flow[dict[int, int | Non
 
 
 def describe_group(name: str, wall_ms: int, timeout: float) -> Flow[GroupDescription]:
-    """One group with the lag of each queue, and why a queue is stuck."""
+    """Describe one group with the lag of each queue, and why a queue is stuck."""
     found = yield from described(name, timeout)
     group = found.group
     view: View = yield LoadMetadata(timeout, found.version)
@@ -114,7 +114,7 @@ def _members(
 
 
 def _status(group: GroupView, view: View, timeout: float) -> Flow[list[MemberStatus] | None]:
-    """What the coordinator knows of the members; None if it does not say."""
+    """Return what the coordinator knows of the members; None if it does not answer."""
     for broker in view.brokers:
         if broker.id == group.coordinator and broker.alive:
             left = min(timeout, STATUS_S)
@@ -136,7 +136,7 @@ def alter_group(
     *,
     create: bool,
 ) -> Flow[None]:
-    """Change some settings or the subscription; with `create` make the group if there is none."""
+    """Change settings or the subscription; with `create` create a group that does not exist."""
     config = None
     if changes:
         known = GroupConfig()
@@ -153,10 +153,10 @@ def alter_group(
 
 
 def filter_texts(subscription: Mapping[str, str | Filter]) -> dict[str, str]:
-    """A subscription with canonical filter texts.
+    """Return a subscription with canonical filter texts.
 
     Raises:
-        InvalidFilter: one cannot be read; points at the character.
+        InvalidFilter: a filter cannot be parsed; points at the character.
     """
     return {
         topic: (wanted if isinstance(wanted, Filter) else Filter.read(wanted)).text
@@ -165,10 +165,10 @@ def filter_texts(subscription: Mapping[str, str | Filter]) -> dict[str, str]:
 
 
 def changed_group(config: GroupConfig, changes: dict[str, Any]) -> GroupConfig:
-    """Settings with changes.
+    """Return settings with changes.
 
     Raises:
-        InvalidRequest: no such setting, or not of its type.
+        InvalidRequest: a setting does not exist, or has another type.
     """
     fields = changed_fields(config, changes, "group setting")
     options = changes.get("options")
@@ -187,5 +187,5 @@ def _builtins(fields: dict[str, Any]) -> list[Any]:
 
 
 def delete_group(name: str, wall_ms: int, timeout: float, *, dead_letters: bool) -> Flow[None]:
-    """Forget a group without members, its offsets and retries, and its dead letters if asked to."""
+    """Delete a group without members, its offsets and retries, and if asked its dead letters."""
     yield ProposeCommand(DeleteGroup(name, wall_ms, dead_letters), timeout)

@@ -1,10 +1,7 @@
-"""The lag of a group: per queue how many messages it has still to do, how old the oldest is, and
-why nothing moves.
+"""The lag of a group: for each queue the number of unfinished messages, their age, and the cause.
 
 Without a filter the count is exact: the end, less what is committed, less what is finished above.
-With one the messages are counted, up to a bound; past it the rest is reckoned at the same rate.
-
-What the admin tells of consumer groups: members, queues with their lag, resets.
+With a filter the messages are counted, up to a limit, and the rest is estimated at the same rate.
 """
 
 from __future__ import annotations
@@ -23,23 +20,23 @@ from logboom.wire.group_owners import why_unowned
 from logboom.wire.group_view import UNKNOWN_START, GroupConfig, GroupOffsets, GroupView, OwnedQueue
 
 QUEUE_S: Final = 2.0
-"""Seconds that a queue's leader gets to answer."""
+"""Seconds that a queue's leader has to answer."""
 COUNTED_PULLS: Final = 32
-"""Pulls that the count of one queue through a filter may take."""
+"""Maximum number of pulls for the count of one queue through a filter."""
 COUNTED_AT_ONCE: Final = 1 << 16
-"""Messages that one of them brings at most."""
+"""Maximum number of messages that one of these pulls returns."""
 QUIET_BEATS: Final = 2
-"""Heartbeats that a member may miss before its silence is named."""
+"""Heartbeats that a member may miss before its silence is reported."""
 
 
 class GroupReport:
-    """A group with what its coordinator said, by queue."""
+    """A group, joined with the report of its coordinator by queue."""
 
     def __init__(self, group: GroupView, told: list[MemberStatus] | None, wall_ms: int) -> None:
         self.group = group
         self.wall_ms = wall_ms
         self.broadcasting = group.config.mode == "broadcasting"
-        """Each member keeps its own offsets: the group has none, and no lag."""
+        """True if each member keeps its own offsets, so that the group has none, and no lag."""
         self.owners: dict[tuple[int, int], tuple[str, OwnedQueue]] = {
             (owned.topic_id, owned.queue): (member.id, owned)
             for member in group.members
@@ -55,7 +52,7 @@ class GroupReport:
                     self.status[key] = status
 
     def unowned(self, topic: str, key: tuple[int, int]) -> str:
-        """Why the strategy gives a queue to nobody of those who are there; "": it gives it."""
+        """Return why the strategy assigns a queue to none of the members; "" if it does."""
         group = self.group
         if self.broadcasting or key in self.owners or key in group.unstarted or group.config.paused:
             return ""
@@ -65,7 +62,7 @@ class GroupReport:
         return why_unowned(group.config, names, topic, key[1])
 
     def stuck(self, key: tuple[int, int]) -> str:
-        """Why a queue with a lag does not move, as far as anybody said."""
+        """Return why a queue with a lag makes no progress, as far as anybody reported."""
         if self.broadcasting:
             return ""
         if key in self.group.unstarted:
@@ -86,7 +83,7 @@ class GroupReport:
         return "it moves to another member" if owned.revoking else ""
 
     def still_ms(self, key: tuple[int, int]) -> int | None:
-        """For how long a queue has stood still, as far as anybody said."""
+        """Return how long a queue has made no progress, as far as anybody reported."""
         if key not in self.owners:
             return None
         silent = self.silent.get(self.owners[key][0], 0)
@@ -97,14 +94,14 @@ class GroupReport:
 
 
 def seconds_text(milliseconds: int) -> str:
-    """90 s; 1.5 s."""
+    """Format a duration, as in 90 s or 1.5 s."""
     return (
         f"{milliseconds / 1000:.0f} s" if milliseconds >= 10_000 else f"{milliseconds / 1000:.1f} s"
     )
 
 
 def queues(standing: GroupReport, found: GroupOffsets, timeout: float) -> Flow[list[GroupQueue]]:
-    """How the group fares in all queues of one topic."""
+    """Report on all queues of one topic."""
     try:
         wanted = Filter.read(standing.group.subscription.get(found.topic, ""))
     except InvalidRequest:
@@ -172,9 +169,9 @@ def _count(
     wanted: Filter,
     timeout: float,
 ) -> Flow[tuple[int, bool, int | None]]:
-    """(messages to do, whether all were counted, message time of the first of them)."""
+    """Count (unfinished messages, whether the count is exact, message time of the first of them)."""
     first, end = bounds
-    progress.finish(0, first)  # what retention took is nobody's to do
+    progress.finish(0, first)  # nobody has to handle what retention removed
     if progress.floor >= end:
         return 0, True, None
     if wanted.takes_all:
@@ -200,29 +197,30 @@ TopicQueue: TypeAlias = tuple[str, int]
 
 
 class GroupQueue(Struct, frozen=True):
-    """How a group fares in one queue."""
+    """A group's progress in one queue."""
 
     topic: str
     queue: int
     committed: int | None
-    """Offset of the first message that is not finished; None: where it starts is not known yet."""
+    """Offset of the first unfinished message; None: the start is not known yet."""
     first: int | None
-    """First offset that the queue holds; None: it did not say."""
+    """First offset of the queue; None: its leader did not answer."""
     end: int | None
     """The high watermark: the offset after the last message."""
     lag: int | None
-    """Messages that the group wants and has not finished, those above `committed` included."""
+    """Unfinished messages that the group wants, including those above `committed`."""
     lag_exact: bool
-    """False: with a filter only the beginning was counted, the rest reckoned from it."""
+    """False: with a filter only the start was counted, and the rest estimated from it."""
     age_ms: int | None
-    """Age of the oldest of them by its message time; None: there is none, or it is not known."""
+    """Age of the oldest unfinished message by its message time; None: there is none, or it is
+    unknown."""
     owner: str
-    """Id of the member that has the queue; "": nobody."""
+    """Id of the member that has the queue; "": none."""
     stuck: str
-    """Why nothing moves although there is a lag, or why nobody gets the queue, in a few words; "":
-    nothing says so."""
+    """Short reason why a queue with a lag makes no progress, or why nobody gets it; "": unknown."""
     still_ms: int | None = None
-    """For how long it has been so, in ms, as its coordinator or its owner said; None: they did not."""
+    """How long this has lasted in ms, as the coordinator or the owner reported; None: they did not.
+    """
 
 
 class GroupMember(Struct, frozen=True):
@@ -235,13 +233,13 @@ class GroupMember(Struct, frozen=True):
     room: str
     epoch: int
     silent_ms: int | None
-    """Since its last heartbeat; None: the coordinator did not say."""
+    """Time since its last heartbeat; None: the coordinator did not report it."""
     subscription_version: int
     queues: list[TopicQueue]
 
 
 class GroupDescription(Struct, frozen=True):
-    """One group as it is now."""
+    """The current state of one group."""
 
     name: str
     id: int
@@ -250,28 +248,29 @@ class GroupDescription(Struct, frozen=True):
     """Topic → filter text."""
     subscription_version: int
     coordinator: str
-    """Broker that takes its heartbeats and commits."""
+    """The broker that receives its heartbeats and commits."""
     coordinator_epoch: int
     group_epoch: int
     target_epoch: int
-    """Smaller than `group_epoch`: an allocation is under way."""
+    """Smaller than `group_epoch` while an allocation is under way."""
     fault: str
-    """Why the strategy could not allocate, or which queues it gives to nobody; "" if to somebody."""
+    """Why the strategy could not allocate, or which queues it assigns to nobody; "" if to somebody.
+    """
     members: list[GroupMember]
     queues: list[GroupQueue]
 
 
 class OffsetReset(Struct, frozen=True):
-    """One line of a plan to reset offsets, or of what was done."""
+    """One line of a plan to reset offsets, or of its result."""
 
     topic: str
     queue: int
     committed: int | None
-    """Before; None: it was not known."""
+    """The old offset; None: it was not known."""
     target: int
-    """After."""
+    """The new offset."""
     first: int
     end: int
-    """What the queue holds."""
+    """The offsets that the queue holds."""
     code: str = ""
-    """Why it was refused, of `logboom.wire.errors`; "": it was not."""
+    """Error code of `logboom.wire.errors` if it was refused; "" otherwise."""

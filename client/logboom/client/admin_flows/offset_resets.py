@@ -1,7 +1,7 @@
-"""Resets of a group's offsets: a plan first, then, if asked, what it says.
+"""Resets of a group's offsets: first the plan, and then its execution.
 
-A reset works with members online and offline: whoever has a queue goes on from the new offset under
-a new owner epoch, and what it commits of the old is refused.
+A reset works with members online and offline. The owner of a queue continues at the new offset
+under a new owner epoch, and commits of the old epoch are refused.
 """
 
 from __future__ import annotations
@@ -26,34 +26,35 @@ from logboom.wire.names import RETRY_PREFIX
 from logboom.wire.view import TopicView
 
 AT_ONCE: Final = 1_000
-"""Queues of one command."""
+"""Queues in one command."""
 
 Target: TypeAlias = Literal["first", "last"] | int | datetime | Mapping[TopicQueue | int, int]
-"""Where to: an end, a message time (ms since 1970 UTC, or a datetime with its zone), or offsets by
-(topic, queue), or by queue with one topic."""
+"""The target: an end, a message time (ms since 1970 UTC, or a datetime with its zone), or offsets
+by (topic, queue), or by queue for one topic."""
 
 
 class ResetRequest(Struct, frozen=True):
-    """What is asked; exactly one of `to`, `shift`, `from_group` and `listed`."""
+    """A request with exactly one of `to`, `shift`, `from_group` and `listed`."""
 
     group: str
     to: Target | None = None
     shift: int | None = None
-    """Forward, or back if negative; cut to what the queue holds."""
+    """Number of messages to move forward, or back if negative; limited to what the queue holds."""
     from_group: str | None = None
-    """To where this group is."""
+    """Move to the offsets of this group."""
     listed: dict[TopicQueue, int] | None = None
-    """To these offsets, as a file has them; what retention took meanwhile is skipped."""
+    """Move to these offsets, as read from a file; messages that retention removed are skipped."""
     topic: str | None = None
-    """Only this topic; the group need not have subscribed to it yet."""
+    """Only this topic, to which the group need not have subscribed yet."""
     queues: Sequence[int] | None = None
-    """Only these queues of it."""
+    """Only these queues of the topic."""
 
 
 def check_reset(asked: ResetRequest) -> None:
-    """
+    """Check a request.
+
     Raises:
-        InvalidRequest: there is not exactly one way to say where to, or it is none.
+        InvalidRequest: it has not exactly one target, or the target is invalid.
     """
     ways = {
         "to": asked.to,
@@ -64,7 +65,7 @@ def check_reset(asked: ResetRequest) -> None:
     given = [name for name, way in ways.items() if way is not None]
     if len(given) != 1:
         said = " and ".join(given) or "nothing"
-        raise InvalidRequest(f"say where to with one of {', '.join(ways)}, not {said}")
+        raise InvalidRequest(f"give one of {', '.join(ways)} as the target, not {said}")
     to = asked.to
     if isinstance(to, datetime):
         if to.tzinfo is None:
@@ -72,15 +73,17 @@ def check_reset(asked: ResetRequest) -> None:
     elif to is not None and not isinstance(to, Mapping):
         named = type(to) is int and to >= 0
         if not named and to not in ("first", "last"):
-            text = f'to is "first", "last", a time or offsets by queue, not {to!r:.80}'
+            text = f'to must be "first", "last", a time or offsets by queue, not {to!r:.80}'
             raise InvalidRequest(text)
     if asked.queues is not None and asked.topic is None:
-        raise InvalidRequest("queues are those of a topic: name it too")
+        raise InvalidRequest("queues belong to a topic: name it too")
 
 
 def parse_offsets(content: bytes, name: str) -> dict[TopicQueue, int]:
-    """Offsets out of a file called `name`: a JSON list of {"topic", "queue", "offset"}, or what
-    `logboom group describe -o json` prints (then `committed` is meant).
+    """Read offsets from the content of a file called `name`.
+
+    It is a JSON list of {"topic", "queue", "offset"}, or the output of `logboom group describe -o
+    json`, whose `committed` is taken.
 
     Raises:
         InvalidRequest: it is neither.
@@ -88,7 +91,7 @@ def parse_offsets(content: bytes, name: str) -> dict[TopicQueue, int]:
     try:
         read = msgspec.json.decode(content, type=list[_OffsetLine] | _Described)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        text = f"{name} is no list of offsets ({error}): give topic, queue and offset of each"
+        text = f"{name} is not a list of offsets ({error}): give topic, queue and offset of each"
         raise InvalidRequest(text) from None
     lines = read if isinstance(read, list) else read.queues
     found: dict[TopicQueue, int] = {}
@@ -113,7 +116,7 @@ class _Described(Struct, frozen=True):
 def reset_offsets(
     asked: ResetRequest, wall_ms: int, timeout: float, *, dry_run: bool
 ) -> Flow[list[OffsetReset]]:
-    """The plan, carried out unless it is a dry run."""
+    """Return the plan, and execute it unless it is a dry run."""
     check_reset(asked)
     plan, ids = yield from _plan(asked, timeout)
     if dry_run or not plan:
@@ -133,12 +136,12 @@ def reset_offsets(
 
 
 def _plan(asked: ResetRequest, timeout: float) -> Flow[tuple[list[OffsetReset], dict[str, int]]]:
-    """The lines of the plan, and the topics' ids."""
+    """Return the lines of the plan, and the topics' ids."""
     found = yield from described(asked.group, timeout)
     known = {each.topic: each for each in found.offsets if each.subscribed}
     topics = set(known) if asked.topic is None else {asked.topic}
     if asked.topic is None and asked.listed is None:
-        # What was retried is done: only who names this topic means it.
+        # Retries count as done, unless the request names their topic.
         topics.discard(RETRY_PREFIX + asked.group)
     other: dict[TopicQueue, int] | None = asked.listed
     if asked.from_group is not None:
@@ -221,7 +224,7 @@ def _target(
     other: dict[TopicQueue, int] | None,
     timeout: float,
 ) -> Flow[int | None]:
-    """Where a queue goes; None: nowhere, it has no offset to be shifted."""
+    """Return the new offset of a queue; None: there is no offset to shift."""
     first, end = bounds
     if other is not None:
         offset = other[topic, queue]

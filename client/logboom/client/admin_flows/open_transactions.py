@@ -1,4 +1,4 @@
-"""What waits for a decision in the whole cluster, for people: a flow, and its result."""
+"""Undecided transactions and half messages of the whole cluster, for people: a flow and its result."""
 
 from __future__ import annotations
 
@@ -24,48 +24,48 @@ from logboom.wire.view import View
 AT_ONCE: Final = 1_000
 """Batches in one answer of a broker."""
 DEFAULT_LIMIT: Final = 100_000
-"""Batches that are listed, unless more are wanted."""
+"""Batches that are listed by default."""
 
 
 class OpenTransaction(Struct, frozen=True):
-    """A transaction, or a half message, that nobody has decided."""
+    """A transaction or a half message that nobody has decided."""
 
     app_id: str
-    """Application id; of a half message its producer group."""
+    """Application id; for a half message its producer group."""
     sequence: int
-    """-1: a half message."""
+    """-1 for a half message."""
     attempt: int
     parked: list[UndecidedBatch]
     """Its batches, the oldest first."""
 
     @property
     def is_half(self) -> bool:
-        """Whether it is a half message."""
+        """True for a half message."""
         return self.sequence == HALF
 
     @property
     def since_ms(self) -> int:
-        """When its first batch was parked, ms since 1970 UTC by the leader's clock."""
+        """Time at which its first batch was parked, ms since 1970 UTC by the leader's clock."""
         return min(each.parked_ms for each in self.parked)
 
     @property
     def messages(self) -> int:
-        """How many it has."""
+        """Number of messages."""
         return sum(each.count for each in self.parked)
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Number of bytes."""
         return sum(each.size for each in self.parked)
 
     @property
     def checks(self) -> int:
-        """Of a half message: how often its producer group was to be asked."""
+        """For a half message: number of times that its producer group should have been asked."""
         return max(each.checks for each in self.parked)
 
     @property
     def queues(self) -> list[tuple[str, int]]:
-        """(topic, queue) of all where something waits."""
+        """(topic, queue) of all queues with parked batches."""
         return sorted({(each.topic, each.queue) for each in self.parked})
 
     @property
@@ -74,7 +74,7 @@ class OpenTransaction(Struct, frozen=True):
         return place_of_half(self.parked[0])
 
     def handles(self) -> list[ParkedHandle]:
-        """What `Client.decide` takes."""
+        """Handles for `Client.decide`."""
         return [
             ParkedHandle(
                 self.app_id,
@@ -92,18 +92,18 @@ class OpenTransaction(Struct, frozen=True):
 
 
 class OpenTransactions(Struct, frozen=True):
-    """All that nobody has decided."""
+    """All undecided transactions."""
 
     transactions: list[OpenTransaction]
     """The oldest first."""
     more: bool
-    """There is more than was listed."""
+    """True if there are more than listed."""
 
 
 def open_transactions(
     app_id: str, timeout: float, most: int = DEFAULT_LIMIT
 ) -> Flow[OpenTransactions]:
-    """What all live brokers know, `most` batches about; `app_id` "": of everybody.
+    """List what all live brokers know, about `most` batches; `app_id` "": of all applications.
 
     Raises:
         TimedOut: a broker did not answer.
@@ -119,7 +119,7 @@ def open_transactions(
             answer, _ = yield AskNode(broker.endpoint, message, timeout)
             if not isinstance(answer, UndecidedListed):
                 raise unexpected(answer)
-            # A queue that moves meanwhile is told of by two brokers.
+            # Two brokers report a queue that moves meanwhile.
             told.update(((e.topic_id, e.queue, e.offset, e.side), e) for e in answer.parked)
             after = answer.parked[-1] if answer.parked else None
             more = more or (answer.more and len(told) >= most)

@@ -1,6 +1,6 @@
-"""What operators ask of subscriptions, step by step, without waiting: seen, moved, ended.
+"""The operators' flows for subscriptions: list, reset, skip, peek and delete.
 
-They are flows as `logboom.client.flows` has them.
+See `logboom.client.flows`.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from logboom.wire.view import TopicView
 
 Change: TypeAlias = Literal["end", "reset", "skip"]
 PEEKED_AT_ONCE: Final = 1_000
-"""Messages that one pull of a peek asks for."""
+"""Messages that one pull of a peek requests."""
 
 
 class QueueSubscription(Struct, frozen=True):
-    """One subscription in one queue."""
+    """The state of one subscription in one queue."""
 
     queue: int
     state: SubscriptionState
 
 
 class SubscriptionReset(Struct, frozen=True):
-    """Where a subscription is, and where it is to go on, in one queue."""
+    """The current and the new position of a subscription in one queue."""
 
     queue: int
     floor: int
@@ -48,10 +48,10 @@ class SubscriptionReset(Struct, frozen=True):
 
 
 def subscriptions(topic: str, name: str, timeout: float) -> Flow[list[QueueSubscription]]:
-    """All subscriptions of a topic (or the one of this name), queue by queue.
+    """Return all subscriptions of a topic (or the one with this name), by queue.
 
     Raises:
-        UnknownResource: UNKNOWN_SUBSCRIPTION, in no queue.
+        UnknownResource: UNKNOWN_SUBSCRIPTION, it exists in no queue.
     """
     view: TopicView = yield FindTopic(topic, timeout)
     found: list[QueueSubscription] = []
@@ -66,7 +66,7 @@ def subscriptions(topic: str, name: str, timeout: float) -> Flow[list[QueueSubsc
         states = (state for state in answer.subscriptions if name in ("", state.name))
         found += (QueueSubscription(queue, state) for state in states)
     if name and not found:
-        text = f"topic {topic!r} has no subscription {name!r}: subscribe to make it"
+        text = f"topic {topic!r} has no subscription {name!r}: subscribe to create it"
         raise UnknownResource(text, "UNKNOWN_SUBSCRIPTION")
     return found
 
@@ -74,7 +74,7 @@ def subscriptions(topic: str, name: str, timeout: float) -> Flow[list[QueueSubsc
 def alter(
     topic: str, name: str, change: Change, offsets: Mapping[int, int], force: bool, timeout: float
 ) -> Flow[None]:
-    """End a subscription, or move it, in these queues."""
+    """End or move a subscription in these queues."""
     for queue, offset in offsets.items():
 
         def message(left: int, queue: int = queue, offset: int = offset) -> WireMessage:
@@ -98,7 +98,7 @@ def reset(
     force: bool,
     timeout: float,
 ) -> Flow[list[SubscriptionReset]]:
-    """Let a subscription go on from the first message, the end, or a message time in ms."""
+    """Move a subscription to the first message, the end, or a message time in ms."""
     there = yield from _there(topic, name, queues, timeout)
     plan: list[SubscriptionReset] = []
     for each in there:
@@ -126,7 +126,7 @@ def skip(
     force: bool,
     timeout: float,
 ) -> Flow[list[SubscriptionReset]]:
-    """Acknowledge the next `count` messages of each queue from the floor on."""
+    """Acknowledge the next `count` messages of each queue, starting at the floor."""
     if count < 1:
         raise InvalidRequest(f"skip 1 or more messages, not {count}")
     there = yield from _there(topic, name, queues, timeout)
@@ -141,8 +141,10 @@ def skip(
 
 
 def peek(topic: str, name: str, queue: int, count: int, timeout: float) -> Flow[list[Message]]:
-    """The first messages of a queue that are not acknowledged, as far as the leader tells of the
-    spans above its floor; nothing changes by it."""
+    """Return the first unacknowledged messages of a queue, without changing anything.
+
+    Acknowledged spans above the floor are left out as far as the leader reports them.
+    """
     if count < 1:
         raise InvalidRequest(f"peek at 1 or more messages, not {count}")
     there = yield from _there(topic, name, [queue], timeout)
@@ -167,9 +169,9 @@ def peek(topic: str, name: str, queue: int, count: int, timeout: float) -> Flow[
 def _there(
     topic: str, name: str, queues: Sequence[int] | None, timeout: float
 ) -> Flow[list[QueueSubscription]]:
-    """A subscription in these queues, or in all that have it."""
+    """Return a subscription in these queues, or in all that have it."""
     if not name:
-        raise InvalidRequest("name a subscription")
+        raise InvalidRequest("give the name of a subscription")
     there = yield from subscriptions(topic, name, timeout)
     if queues is None:
         return there
@@ -179,5 +181,5 @@ def _there(
     missing = set(queues) - {each.queue for each in found}
     if missing:
         text = f"subscription {name!r} has no cursor in queue {min(missing)} of {topic!r}"
-        raise UnknownResource(f"{text}: it was not consumed there yet", "UNKNOWN_SUBSCRIPTION")
+        raise UnknownResource(f"{text}: it has not been consumed there yet", "UNKNOWN_SUBSCRIPTION")
     return found

@@ -1,1 +1,1 @@
-"""Consumers of subscriptions, without their skins."""
+"""Consumers of subscriptions, independent of threads and asyncio."""

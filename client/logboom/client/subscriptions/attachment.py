@@ -1,4 +1,4 @@
-"""One queue of a consumer of a subscription, as the core has it; and what it asks of the leader."""
+"""One queue of a subscription's consumer in the core, and its requests to the leader."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from logboom.wire.subscription_messages import (
 
 
 class Attachment:
-    """One queue of one consumer."""
+    """The attachment of one consumer to one queue."""
 
     def __init__(
         self, subscriber: SubscriberState, place: SubscribedQueue, topic_id: int, start: Start
@@ -26,7 +26,7 @@ class Attachment:
         self.place = place
         self.topic_id = topic_id
         self.start = start
-        """Where the subscription begins in this queue, should it not know it."""
+        """Start of the subscription in this queue, if the leader does not know it yet."""
         self.open = False
         self.closed = False
         self.session = 0
@@ -39,7 +39,7 @@ class Attachment:
         self.pause: Timer | None = None
 
     def cancel(self) -> None:
-        """Nothing that was asked counts any more."""
+        """Cancel all requests."""
         self.open = False
         for ticket in (self.asking, self.settling, *self.receiving.values()):
             if ticket is not None:
@@ -50,10 +50,10 @@ class Attachment:
             self.pause.cancel()
             self.pause = None
 
-    # What is asked of the leader.
+    # Requests to the leader.
 
     def subscribe(self, timeout_ms: int) -> Subscribe:
-        """Attach, in the session that was begun."""
+        """Return the request that attaches in the new session."""
         options = self.subscriber.options
         return Subscribe(
             0,
@@ -68,19 +68,22 @@ class Attachment:
         )
 
     def receive(self, messages: int, size: int, wait_ms: int, timeout_ms: int) -> Receive:
-        """Give permits, and wait for messages."""
+        """Return the request that gives permits and waits for messages."""
         who, topic_id = self._who, self.topic_id
         return Receive(0, timeout_ms, *who, self.number, messages, size, wait_ms, topic_id)
 
     def settle(
         self, acked: list[Span], up_to: int, again: list[tuple[int, int]], timeout_ms: int
     ) -> SettleMessages:
-        """Acknowledge, and give back: (offset, delay in ms)."""
+        """Return the request that acknowledges messages and gives others back.
+
+        The latter are given as (offset, delay in ms).
+        """
         back = [(offset, offset + 1, delay_ms) for offset, delay_ms in again]
         return SettleMessages(0, timeout_ms, *self._who, acked, up_to, back, self.topic_id)
 
     def detach(self, timeout_ms: int) -> Detach:
-        """Go."""
+        """Return the request that detaches."""
         return Detach(0, timeout_ms, *self._who, self.topic_id)
 
     @property
@@ -91,7 +94,7 @@ class Attachment:
 
 
 def spans_of(offsets: list[int]) -> list[Span]:
-    """Offsets as spans, lowest first."""
+    """Convert offsets to spans, lowest first."""
     found: list[Span] = []
     start = stop = -1
     for offset in sorted(offsets):

@@ -1,5 +1,8 @@
-"""The core's side of all consumers of subscriptions: attached at the leader of each queue, with one
-Receive held there, and settlements on their way."""
+"""The core's side of all consumers of subscriptions.
+
+A consumer is attached at the leader of each queue, where one Receive is held, and sends its
+settlements there.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +45,13 @@ from logboom.wire.view import TopicView
 LOG = logging.getLogger("logboom.client")
 
 GATHER_S: Final = 0.005
-"""Seconds that settlements wait for company."""
+"""Seconds for which settlements are collected before they are sent."""
 SLACK_S: Final = 3.0
-"""Seconds beyond the hold before an unanswered Receive is taken for lost."""
+"""Seconds beyond the hold before an unanswered Receive is considered lost."""
 
 
 class Attachments:
-    """All consumers of subscriptions of one client."""
+    """The attachments of all subscription consumers of one client."""
 
     def __init__(
         self,
@@ -71,7 +74,7 @@ class Attachments:
     # Calls.
 
     def register(self, handlers: CallHandlers) -> None:
-        """Handle the calls of subscribers."""
+        """Register the handlers of subscribers' calls."""
         handlers.register(OpenSubscriber, self._open)
         handlers.register(WakeSubscriber, self._wake)
         handlers.register(FlushSubscriber, self._flush)
@@ -80,7 +83,8 @@ class Attachments:
     def _wake(self, call: WakeSubscriber) -> None:
         name = id(call.subscriber)
         if name in self._subscribers:
-            # Permits leave at once, or the broker would wait for them; settlements gather.
+            # Permits are sent at once, because the broker waits for them; settlements are
+            # collected.
             self._grant(name)
             if call.subscriber.woken:
                 self._turn.after(GATHER_S, lambda: self._woken(name))
@@ -117,9 +121,9 @@ class Attachments:
         self._watching.want(subscriber.options.topic, found, call.timeout)
 
     def _sit(self, subscriber: SubscriberState, topic: TopicView) -> None:
-        """Attach at all queues, also those that a topic has got since."""
+        """Attach to all queues, including those added to the topic since."""
         known = id(subscriber) in self._sittings
-        # What a topic gets later, nobody has read: from its first message on.
+        # Nobody has read a queue that was added later, so it starts at its first message.
         start: Start = "first" if known else subscriber.options.start
         sittings = self._sittings.setdefault(id(subscriber), {})
         added = []
@@ -133,7 +137,7 @@ class Attachments:
             self._subscribe(sitting)
 
     def _give_up(self, name: int, error: LogboomError) -> None:
-        """A consumer cannot be opened."""
+        """Fail a consumer that cannot be opened."""
         outcome = self._opening.pop(name, None)
         for sitting in self._sittings.pop(name, {}).values():
             self._detach(sitting)
@@ -153,7 +157,7 @@ class Attachments:
             self._lost(sitting, error)
             return
         if endpoint is None:
-            return  # news of a leader asks again
+            return  # a new leader asks again
         sitting.endpoint = endpoint
         sitting.session = max(sitting.session + 1, self._turn.wall_ms)
         sitting.asking = self._ask(
@@ -188,7 +192,7 @@ class Attachments:
             opening.resolve(None)
 
     def _failed(self, sitting: Attachment, error: LogboomError | None) -> None:
-        """A question failed: attach anew, unless that is of no use."""
+        """Attach again after a failed request, unless that is of no use."""
         topic, queue = sitting.subscriber.options.topic, sitting.place.queue
         sitting.cancel()
         if sitting.closed:
@@ -200,7 +204,7 @@ class Attachments:
         self._later(sitting)
 
     def _lost(self, sitting: Attachment, error: LogboomError) -> None:
-        """A queue cannot be had now: say so, and try again slowly."""
+        """Report a queue that cannot be read now, and retry slowly."""
         name = id(sitting.subscriber)
         if name in self._opening:
             self._give_up(name, error)
@@ -219,7 +223,7 @@ class Attachments:
             sitting.pause = self._turn.after(backoff(sitting.attempts, self._turn.rng), again)
 
     def _rerouted(self) -> None:
-        """Leaders may have moved."""
+        """Follow a metadata change: leaders may have moved."""
         for name, subscriber in list(self._subscribers.items()):
             topic = self._watching.routes.topics.get(subscriber.options.topic)
             if topic is None or name not in self._sittings:
@@ -227,7 +231,7 @@ class Attachments:
             self._sit(subscriber, topic)
             for sitting in list(self._sittings.get(name, {}).values()):
                 if sitting.topic_id != topic.id:
-                    # Deleted and made anew: other messages have the old offsets.
+                    # The topic was deleted and recreated: other messages have the old offsets.
                     sitting.cancel()
                     sitting.topic_id, sitting.start = topic.id, "first"
                     subscriber.forget(sitting.place)
@@ -264,7 +268,7 @@ class Attachments:
             self._receive(sitting, *self._freed(sitting))
 
     def _take(self, sitting: Attachment, message: Delivered, batches: Sequence[Frame]) -> bool:
-        """Put batches where the reader finds them; False if one is damaged."""
+        """Pass batches to the reader; return False if one is damaged."""
         attempts = dict(message.attempts)
         for chosen, batch in zip(message.chosen, batches, strict=False):
             try:
@@ -282,7 +286,8 @@ class Attachments:
         return True
 
     def _acknowledge(self, sitting: Attachment) -> None:
-        """What came, and is done with already, is acknowledged with whatever else gathers."""
+        """Acknowledge messages that arrived again and are finished already, with the next
+        settlements."""
         subscriber = sitting.subscriber
         with subscriber.lock:
             if not sitting.place.to_ack or subscriber.woken:
@@ -292,7 +297,7 @@ class Attachments:
         self._turn.after(GATHER_S, lambda: self._woken(name))
 
     def _freed(self, sitting: Attachment) -> Span:
-        """Permits to give back."""
+        """Return the permits to give back."""
         place, subscriber = sitting.place, sitting.subscriber
         with subscriber.lock:
             if subscriber.paused:
@@ -340,7 +345,7 @@ class Attachments:
         self._settling.flush(name, done, call.timeout)
 
     def _detach(self, sitting: Attachment) -> None:
-        """Go; nobody waits for the answer."""
+        """Detach, without waiting for the answer."""
         was_open = sitting.open or sitting.asking is not None
         sitting.cancel()
         sitting.closed = True

@@ -1,4 +1,4 @@
-"""The two readers of a consumer of a subscription: of its topic, and of its retries if it has any."""
+"""The two readers of a subscription's consumer: of its topic, and of its retries if it has any."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from logboom.wire.view import TopicConfig
 
 
 class ReaderPair:
-    """Hands out what either has, and settles where it was read."""
+    """Hands out the messages of both readers, and settles each where it was read."""
 
     def __init__(
         self,
@@ -29,7 +29,14 @@ class ReaderPair:
         submit: Callable[[CoreCall], None],
         sink: RetrySink,
     ) -> None:
-        """`sink`: where copies go of messages that are retried or given up."""
+        """Create the readers.
+
+        Args:
+            options: the subscriber's options.
+            make: makes the state of a subscriber.
+            submit: passes a call to the core.
+            sink: takes the copies of messages that are retried or given up.
+        """
         self._options = options
         self.subscribers = [make(options)]
         if options.config.max_attempts:
@@ -38,24 +45,24 @@ class ReaderPair:
         name = subscription_name(options.topic, options.subscription)
         self._readers = [SubscriberReader(each, submit, sinks, name) for each in self.subscribers]
         self._first = 0
-        """Which is asked first, by turns: neither starves the other."""
+        """The reader that is asked first; they take turns, so that neither starves the other."""
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to take, or to say."""
+        """True if there is something to take or an error to raise."""
         ready = any(reader.waiting for reader in self._readers)
         return ready or any(each.error is not None for each in self.subscribers)
 
     def want(self) -> None:
-        """Ring when something comes."""
+        """Request a ring when something arrives."""
         for subscriber in self.subscribers:
             subscriber.wanted = True
 
     def take(self, most: int) -> list[Message]:
-        """Up to `most` messages that are here.
+        """Take up to `most` messages that have arrived.
 
         Raises:
-            LogboomError: a queue cannot be had (once; the others go on).
+            LogboomError: a queue cannot be read (raised once; the others continue).
         """
         taken: list[Message] = []
         self._first = (self._first + 1) % len(self._readers)
@@ -66,24 +73,24 @@ class ReaderPair:
         return taken
 
     def ack(self, given: Message | Iterable[Message]) -> None:
-        """As `SubscriberReader.ack`."""
+        """Acknowledge as `SubscriberReader.ack` does."""
         if len(self._readers) == 1:
-            self._readers[0].ack(given)  # at once: it is called for each message
+            self._readers[0].ack(given)  # the fast path, because it is called for each message
             return
         for reader, messages in self._sorted(given):
             reader.ack(messages)
 
     def ack_cumulative(self, message: Message) -> None:
-        """As `SubscriberReader.ack_cumulative`."""
+        """Acknowledge as `SubscriberReader.ack_cumulative` does."""
         self._readers[0].ack_cumulative(message)
 
     def nack(self, given: Message | Iterable[Message], delay_s: float, cause: str) -> None:
-        """As `SubscriberReader.nack`."""
+        """Give back as `SubscriberReader.nack` does."""
         for reader, messages in self._sorted(given):
             reader.nack(messages, delay_s, cause)
 
     def retry(self, given: Message | Iterable[Message], delay_s: float | None, cause: str) -> None:
-        """As `SubscriberReader.retry`.
+        """Retry as `SubscriberReader.retry` does.
 
         Raises:
             InvalidRequest: the subscription has no retries.
@@ -95,14 +102,14 @@ class ReaderPair:
             reader.retry(messages, delay_s, cause)
 
     def pause(self, *, paused: bool) -> None:
-        """Give permits no more, or again."""
+        """Stop giving permits, or start again."""
         for reader in self._readers:
             reader.pause(paused=paused)
 
     def _sorted(
         self, given: Message | Iterable[Message]
     ) -> list[tuple[SubscriberReader, list[Message]]]:
-        """Messages by the reader that they came from."""
+        """Group messages by the reader that they came from."""
         messages = [given] if isinstance(given, Message) else list(given)
         if len(self._readers) == 1:
             return [(self._readers[0], messages)]
@@ -114,7 +121,7 @@ class ReaderPair:
 
 
 def retry_options(options: SubscriberOptions) -> SubscriberOptions:
-    """How the retries of a subscription are read: by all its consumers, in no order, whole."""
+    """Return how the retries of a subscription are read: by all its consumers, in no order, whole."""
     config = msgspec.structs.replace(
         options.config, kind="shared", hashing="auto_split", filter="", messages_per_s=0
     )
@@ -134,7 +141,7 @@ def retry_options(options: SubscriberOptions) -> SubscriberOptions:
 def find_topics(
     options: SubscriberOptions, wall_ms: int, timeout: float, *, create: bool
 ) -> Flow[None]:
-    """Wait until the topic of a subscription is known, and make its own topics if it has any."""
+    """Wait until the topic of a subscription is known, and create its own topics if it has any."""
     yield FindTopic(options.topic, timeout, create)
     if not options.config.max_attempts:
         return

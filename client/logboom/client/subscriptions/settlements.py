@@ -1,4 +1,4 @@
-"""What consumers of subscriptions acknowledge and give back, on its way to the queues' leaders."""
+"""Acknowledgements and returned messages of consumers, on their way to the queues' leaders."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ASK_S: Final = 10.0
 
 
 class LeaderRequester(Protocol):
-    """Sends a request to the leader of a sitting's queue."""
+    """A function that sends a request to the leader of an attachment's queue."""
 
     def __call__(
         self, sitting: Attachment, message: WireMessage, on_reply: OnReply, timeout: float
     ) -> RequestHandle:
-        """The request that is under way."""
+        """Send a request and return its handle."""
         ...
 
 
@@ -43,8 +43,14 @@ class Settlements:
         failed: Callable[[Attachment, LogboomError | None], None],
         turn: CoreTurn,
     ) -> None:
-        """`sittings`: id of a subscriber → its queues. `failed`: a question was of no use, attach
-        anew."""
+        """Start without settlements.
+
+        Args:
+            sittings: id of a subscriber → its queues.
+            ask: sends a request to a leader.
+            failed: called after a failed request that requires to attach again.
+            turn: the core's turn.
+        """
         self._sittings = sittings
         self._ask = ask
         self._failed = failed
@@ -52,7 +58,7 @@ class Settlements:
         self._flushes: dict[int, list[Promise[None]]] = {}
 
     def settle(self, sitting: Attachment) -> None:
-        """Tell the leader what is settled, one request at a time."""
+        """Send settlements to the leader, one request at a time."""
         place, options = sitting.place, sitting.subscriber.options
         if sitting.settling is not None or not sitting.open:
             return
@@ -75,7 +81,7 @@ class Settlements:
             if refused:
                 LOG.info("%s/%s: not settled: %s", options.topic, place.queue, refused)
                 if again and options.ordered:
-                    # What was given back was not ours: nothing says where it goes on.
+                    # A message given back was not ours, so nothing tells where the queue continues.
                     self._failed(sitting, None)
                     return
             self.settle(sitting)
@@ -91,8 +97,10 @@ class Settlements:
         up_to: int,
         error: LogboomError | None,
     ) -> None:
-        """What was to be settled is not. In a new session it comes again, and what is done is
-        acknowledged then."""
+        """Keep settlements that failed.
+
+        In a new session the messages are delivered again, and finished ones are acknowledged then.
+        """
         if error is None or error.code not in ("NOT_ENOUGH_REPLICAS", "INVALID_ARGUMENT"):
             self._failed(sitting, error)
             return
@@ -127,7 +135,7 @@ class Settlements:
         self.flushed(name)
 
     def flushed(self, name: int) -> None:
-        """Whoever waits for everything to be confirmed, if it is."""
+        """Resolve flushes of a subscriber whose settlements are all confirmed."""
         if name not in self._flushes:
             return
         sittings = self._sittings.get(name, {}).values()
@@ -137,5 +145,5 @@ class Settlements:
 
 
 def ms(seconds: float) -> int:
-    """Milliseconds."""
+    """Convert seconds to milliseconds."""
     return int(seconds * 1000)

@@ -1,6 +1,6 @@
-"""One queue of a consumer of a subscription: what came and waits, what is handed out, what is settled.
+"""One queue of a subscription's consumer: messages that arrived, were handed out, or are settled.
 
-`SubscriberState` has the lock under which all of this is touched.
+The lock of `SubscriberState` protects it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from logboom.wire.columns import Columns
 from logboom.wire.subscription_messages import Span
 
 MOST_KNOWN: Final = 100_000
-"""Offsets of a queue that are remembered to be done with, though they may come again."""
+"""Maximum number of finished offsets of a queue that are remembered because they may be delivered
+again."""
 
 
 class ReceivedBatch:
-    """One batch that was delivered, and which of its messages are meant."""
+    """A delivered batch, and which of its messages count."""
 
     __slots__ = ("attempts", "chosen", "columns", "count", "place", "session", "size")
 
@@ -33,19 +34,19 @@ class ReceivedBatch:
         self.session = session
         self.columns = columns
         self.chosen = chosen
-        """Bits; empty: all."""
+        """Bits of the messages that count; empty: all."""
         self.attempts = attempts
         self.size = size
         self.count = int.from_bytes(chosen, "little").bit_count() if chosen else columns.head.count
 
     @property
     def first(self) -> int:
-        """Offset of the first message that is meant."""
+        """Offset of the first message that counts."""
         bits = int.from_bytes(self.chosen, "little")
         return self.columns.head.base_offset + ((bits & -bits).bit_length() - 1 if bits else 0)
 
     def among(self, offsets: set[int]) -> set[int]:
-        """Which of these offsets are meant."""
+        """Return which of these offsets count."""
         base = self.columns.head.base_offset
         found = offsets.intersection(range(self.first, self.columns.head.next_offset))
         if found and self.chosen:
@@ -54,7 +55,7 @@ class ReceivedBatch:
         return found
 
     def offsets(self) -> Sequence[int]:
-        """What is meant, lowest first."""
+        """Return the offsets that count, lowest first."""
         base = self.columns.head.base_offset
         if not self.chosen:
             return range(base, self.columns.head.next_offset)
@@ -62,7 +63,7 @@ class ReceivedBatch:
         return [base + place for place, bit in enumerate(bits) if bit == "1"]
 
     def leave_out(self, offsets: Iterable[int]) -> None:
-        """These are not meant; the permits that they took are given back with the others."""
+        """Exclude offsets; their permits are given back with those of the others."""
         head = self.columns.head
         bits = int.from_bytes(self.chosen, "little") if self.chosen else (1 << head.count) - 1
         for offset in offsets:
@@ -98,52 +99,56 @@ class SubscribedQueue:
     def __init__(self, queue: int) -> None:
         self.queue = queue
         self.session = 0
-        """Of the attaching now; parcels of another are void."""
+        """The current session; batches of another session are void."""
         self.active = True
         self.freed = self.freed_bytes = 0
         """Permits to give back."""
         self.out: set[int] = set()
-        """Offsets that the reader has and has not settled."""
+        """Offsets that the application has and has not settled."""
         self.waiting: set[int] = set()
-        """Offsets that came and were not handed out yet."""
+        """Offsets that arrived and were not handed out yet."""
         self.copies: dict[int, int] = {}
-        """Of these, what waits more than once → how often besides."""
+        """Waiting offsets that arrived more than once → number of additional arrivals."""
         self.done: set[int] = set()
-        """Offsets that the reader acknowledged; the leader has not confirmed them yet."""
+        """Offsets that the application has acknowledged and the leader has not confirmed yet."""
         self.known: set[int] = set()
-        """Offsets that the reader acknowledged when they were not this consumer's any more: should
-        they come again, they are acknowledged without being handed out."""
+        """Offsets that were acknowledged after they had stopped being this consumer's. If they are
+        delivered again, they are acknowledged without being handed out."""
         self.sending: set[int] = set()
-        """Offsets of which a copy is on its way, to the retries or the dead letters."""
+        """Offsets of which a copy is being sent to the retries or the dead letters."""
         self.to_ack: list[int] = []
         self.up_to = -1
-        """All up to here is to be acknowledged (cumulative)."""
+        """Everything up to here has to be acknowledged (cumulative)."""
         self.done_to = -1
-        """All up to here was acknowledged so; the leader has not confirmed it yet."""
+        """Everything up to here was acknowledged so, and is not confirmed by the leader yet."""
         self.again: list[tuple[int, int]] = []
-        """(offset, delay in ms): to be given back."""
+        """(offset, delay in ms) of messages to give back."""
         self.expected = 0
-        """Behind the last message that came, of an ordered subscription."""
+        """Offset after the last message that arrived, for an ordered subscription."""
         self.highest = 0
-        """Behind all that ever came."""
+        """Offset after the highest message that ever arrived."""
         self.went_back = 0
-        """The leader went back from here at most: what waits may lie below."""
+        """The highest offset from which the leader went back; waiting messages may be below."""
         self.rewound: int | None = None
-        """Something was given back: all from here on is void until something before it comes."""
+        """Set if a message was given back: everything from here on is void until a message before
+        it arrives."""
 
     @property
     def unsettled(self) -> bool:
-        """Whether anything is to be told to the leader."""
+        """True if there are settlements for the leader."""
         return bool(self.to_ack or self.again or self.up_to >= 0)
 
     @property
     def idle(self) -> bool:
-        """Whether the leader has confirmed everything."""
+        """True if the leader has confirmed everything."""
         return not (self.unsettled or self.done or self.sending)
 
     def renew(self, session: int) -> None:
-        """Attached anew: what was under way comes again. Whether what was acknowledged and not
-        confirmed is known to the leader is found out by saying it once more."""
+        """Start a new session, in which unsettled messages are delivered again.
+
+        Acknowledgements that were not confirmed are sent again, in case the leader does not know
+        them.
+        """
         self.session = session
         self.freed = self.freed_bytes = 0
         self.to_ack, self.again, self.up_to = list(self.done), [], -1
@@ -152,14 +157,14 @@ class SubscribedQueue:
         self.empty()
 
     def arrive(self, parcel: ReceivedBatch) -> bool:
-        """This waits from now on, without what the reader is done with; whether any is left."""
+        """Add a batch without messages that are finished already; return whether any are left."""
         first = parcel.first
         self.rewound = None
         if first < self.expected:
             self.went_back = max(self.went_back, self.expected)
         self.expected = parcel.columns.head.next_offset
-        # It is looked at when it comes: by the time that it is handed out, what is done may be
-        # confirmed, and forgotten.
+        # Checked on arrival: by the time they are handed out, finished messages may be confirmed
+        # and forgotten.
         if self.done or self.known or self.sending or first <= self.done_to:
             self._leave_out_done(parcel)
         offsets = parcel.offsets()
@@ -171,7 +176,7 @@ class SubscribedQueue:
         return bool(offsets)
 
     def _leave_out_done(self, parcel: ReceivedBatch) -> None:
-        """What the reader is done with is acknowledged again; it may be ours only now."""
+        """Exclude finished messages and acknowledge them again; they may be ours only now."""
         done = parcel.among(self.done) | parcel.among(self.known)
         done.update(offset for offset in parcel.offsets() if offset <= self.done_to)
         gone = done | parcel.among(self.sending)
@@ -182,7 +187,7 @@ class SubscribedQueue:
         self.to_ack += sorted(done)
 
     def take(self, offsets: Sequence[int]) -> None:
-        """These waited and are handed out."""
+        """Hand out messages that waited."""
         self.out.update(offsets)
         if not self.copies:
             self.waiting.difference_update(offsets)
@@ -195,26 +200,26 @@ class SubscribedQueue:
                 self.waiting.discard(offset)
 
     def drop(self, offsets: set[int]) -> None:
-        """Nothing of these waits any more."""
+        """Drop waiting messages."""
         self.waiting -= offsets
         for offset in offsets.intersection(self.copies):
             del self.copies[offset]
 
     def empty(self) -> None:
-        """Nothing waits any more."""
+        """Drop all waiting messages."""
         self.waiting.clear()
         self.copies.clear()
 
     def confirm(self, offsets: Iterable[int], up_to: int, refused: list[Span]) -> None:
-        """The leader answered."""
+        """Apply the leader's answer."""
         missed = {offset for start, stop in refused for offset in range(start, stop)}
         missed &= self.done
         if len(self.known) < MOST_KNOWN:
             self.known |= missed
         self.done.difference_update(offsets)
         if not self.again:
-            # What comes from now on was sent after all was taken back; what lies before it may be
-            # another's by then.
+            # Messages that arrive from now on were sent after everything was taken back. Those
+            # before may belong to another consumer by then.
             self.rewound = None
         if up_to >= self.done_to:
             self.done_to = -1
@@ -225,7 +230,7 @@ class SubscribedQueue:
             self.done -= below
 
     def free(self, parcel: ReceivedBatch) -> None:
-        """A parcel needs no room any more."""
+        """Give back the permits of a batch."""
         if parcel.session == self.session:
             self.freed += parcel.count
             self.freed_bytes += parcel.size

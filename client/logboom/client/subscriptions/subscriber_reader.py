@@ -1,4 +1,4 @@
-"""The reader's side of a consumer of a subscription, for threads and for asyncio alike."""
+"""The reader's side of a subscription's consumer, for threads and asyncio alike."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _QUEUE: Final = attrgetter("queue")
 
 
 class SubscriberReader:
-    """Hands out messages and settles them. Nothing here waits."""
+    """Hands out messages and settles them, without waiting."""
 
     def __init__(
         self,
@@ -35,8 +35,14 @@ class SubscriberReader:
         sink: RetrySink | None = None,
         name: str = "",
     ) -> None:
-        """`sink`, `name`: of a subscription with retries and dead letters, where copies go and what
-        stands behind the prefixes of their topics."""
+        """Create a reader.
+
+        Args:
+            subscriber: the state shared with the core.
+            submit: passes a call to the core.
+            sink: of a subscription with retries and dead letters, takes the copies.
+            name: of such a subscription, follows the prefixes of its topics.
+        """
         self._subscriber = subscriber
         self._submit = submit
         self._ready: deque[Message] = deque()
@@ -46,14 +52,14 @@ class SubscriberReader:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to take."""
+        """True if there is something to take."""
         return bool(self._ready or self._subscriber.arrivals)
 
     def take(self, most: int) -> list[Message]:
-        """Up to `most` messages that are here.
+        """Take up to `most` messages that have arrived.
 
         Raises:
-            LogboomError: a queue cannot be had (once; the others go on).
+            LogboomError: a queue cannot be read (raised once; the others continue).
         """
         subscriber = self._subscriber
         with subscriber.lock:
@@ -74,7 +80,7 @@ class SubscriberReader:
         return taken
 
     def _tried(self, taken: list[Message], sent_on: RetryCopies) -> list[Message]:
-        """Retries as the messages that they are copies of; without what was tried often enough."""
+        """Restore retries to the original messages, and bury those that were tried too often."""
         found = []
         for raw in taken:
             if raw.offset in self._subscriber.places[raw.queue].sending:
@@ -92,7 +98,7 @@ class SubscriberReader:
         return found
 
     def _drop(self, queues: set[int]) -> None:
-        """Forget what is here of queues: it comes again."""
+        """Drop what waits here of queues, because it is delivered again."""
         self._ready = deque(each for each in self._ready if each.queue not in queues)
 
     def _open_next(self) -> None:
@@ -101,13 +107,13 @@ class SubscriberReader:
             self._ready.extend(self._opened(parcel))
 
     def _drop_copies(self, place: SubscribedQueue, offsets: set[int]) -> None:
-        """These are settled: what waits of them is void."""
+        """Drop waiting copies of messages that are settled."""
         copies = place.waiting & offsets
         if not copies:
             return
         void = self._subscriber.void
         if void:
-            # Before anything of the new session stands among what is here.
+            # Before anything of the new session is added to the waiting messages.
             self._drop(void)
             void.clear()
         while self._subscriber.arrivals:
@@ -138,10 +144,10 @@ class SubscriberReader:
     # Settling.
 
     def ack(self, given: Message | Iterable[Message]) -> None:
-        """Messages are done.
+        """Acknowledge messages.
 
         Raises:
-            InvalidRequest: one was not delivered here, or is settled already.
+            InvalidRequest: a message was not delivered here, or is settled already.
         """
         messages = [given] if isinstance(given, Message) else list(given)
         with self._subscriber.lock:
@@ -152,7 +158,7 @@ class SubscriberReader:
             self._wake()
 
     def ack_cumulative(self, message: Message) -> None:
-        """This message and all before it in its queue are done.
+        """Acknowledge a message and all before it in its queue.
 
         Raises:
             InvalidRequest: it was not delivered here; or the subscription is shared.
@@ -175,11 +181,13 @@ class SubscriberReader:
             self._wake()
 
     def nack(self, given: Message | Iterable[Message], delay_s: float, cause: str = "") -> None:
-        """Messages are to come again, in `delay_s` seconds; what was tried often enough becomes a
-        dead letter, for this `cause`.
+        """Give messages back for another delivery in `delay_s` seconds.
+
+        A message that was tried too often becomes a dead letter with this `cause`.
 
         Raises:
-            InvalidRequest: one was not delivered here, or is settled already; or such a delay.
+            InvalidRequest: a message was not delivered here, or is settled already; or the
+                delay is invalid.
         """
         check_delay(delay_s)
         messages = [given] if isinstance(given, Message) else list(given)
@@ -196,11 +204,13 @@ class SubscriberReader:
             self._wake()
 
     def retry(self, given: Message | Iterable[Message], delay_s: float | None, cause: str) -> None:
-        """Messages are to come again as copies, by way of the retries; what was tried often enough
-        becomes a dead letter.
+        """Retry messages by way of copies in the retry topic.
+
+        A message that was tried too often becomes a dead letter.
 
         Raises:
-            InvalidRequest: one was not delivered here, or is settled already; or such a delay.
+            InvalidRequest: a message was not delivered here, or is settled already; or the
+                delay is invalid.
         """
         assert self._sent_on is not None
         if delay_s is not None:
@@ -215,7 +225,8 @@ class SubscriberReader:
                     self._sent_on.retry(place, offset, message, delay_s, cause)
 
     def _rewind(self, place: SubscribedQueue) -> None:
-        """All that is not acknowledged comes again, in order: what is here of it is void."""
+        """Drop waiting messages of a queue whose unacknowledged messages are delivered again, in
+        order."""
         subscriber = self._subscriber
         place.rewound = place.expected
         place.empty()
@@ -230,7 +241,7 @@ class SubscriberReader:
         self._drop({place.queue})
 
     def _taken_out(self, message: Message) -> tuple[SubscribedQueue, int]:
-        """Where a message was read, and its offset there; it is settled from now on."""
+        """Settle a message; return the queue and the offset where it was read."""
         subscriber = self._subscriber
         topic, queue, offset = message.read_from or (message.topic, message.queue, message.offset)
         place = subscriber.places.get(queue)
@@ -246,24 +257,25 @@ class SubscriberReader:
         return place, offset
 
     def pause(self, *, paused: bool) -> None:
-        """Give permits no more, or again."""
+        """Stop giving permits, or start again."""
         self._subscriber.paused = paused
         self._wake()
 
 
 def check_delay(delay_s: float) -> None:
-    """
+    """Check a delay.
+
     Raises:
-        InvalidRequest: nothing can wait for so long, or come before its time.
+        InvalidRequest: it is negative or too long.
     """
     if not 0 <= delay_s <= MOST_DELAY_S:
-        raise InvalidRequest(f"a delay is 0 to {MOST_DELAY_S} seconds, not {delay_s!r}")
+        raise InvalidRequest(f"a delay must be 0 to {MOST_DELAY_S} seconds, not {delay_s!r}")
 
 
 def _restored(raw: Message) -> Message:
-    """A retry as the message that it is a copy of; deliveries of the copy count too."""
+    """Restore a retry to the original message; deliveries of the copy count as attempts."""
     message = restore_original(raw)
-    if message.read_from is None:  # somebody else wrote it there
+    if message.read_from is None:  # somebody else wrote the message there
         return msgspec.structs.replace(raw, read_from=(raw.topic, raw.queue, raw.offset))
     return message if raw.attempt == 1 else _counted(message, message.attempt + raw.attempt - 2)
 

@@ -1,7 +1,7 @@
-"""One consumer of a subscription: what its queues have sent, what it has, what it settled.
+"""The state of one subscription consumer, shared by the core and the reader.
 
-A `SubscriberState` is shared by the core, which talks to the queues' leaders, and by the reader, which
-hands messages out and settles them. Both hold its lock while they touch it, for microseconds.
+The core talks to the queues' leaders; the reader hands messages out and settles them. Both hold the
+lock, for microseconds, while they use it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ WINDOW: Final = 1_000
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 """The same in bytes."""
 MOST_MESSAGES: Final = 50_000
-"""The same of all queues together: each gets its share."""
+"""The same for all queues together; each gets its share."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriberOptions:
-    """How a consumer subscribes."""
+    """The settings with which a consumer subscribes."""
 
     topic: str
     subscription: str
@@ -42,12 +42,12 @@ class SubscriberOptions:
 
     @property
     def ordered(self) -> bool:
-        """Whether what comes again comes by going back (exclusive, failover)."""
+        """True if messages are redelivered by going back in the queue (exclusive, failover)."""
         return self.config.kind in ("exclusive", "failover")
 
 
 class SubscriberState:
-    """What core and reader share of one consumer."""
+    """The state that core and reader share."""
 
     def __init__(
         self,
@@ -55,41 +55,43 @@ class SubscriberState:
         bell: Callable[[], object],
         lock: AbstractContextManager[Any],
     ) -> None:
-        """`lock` can be taken twice by one thread."""
+        """Create the state; one thread may take `lock` twice."""
         self.options = options
         self.lock = lock
         self.places: dict[int, SubscribedQueue] = {}
         self.arrivals: deque[ReceivedBatch] = deque()
         self.bell = bell
-        """Called by the core when something came and `wanted` is set."""
+        """Called by the core when something arrives and `wanted` is set."""
         self.wanted = False
         self.paused = False
-        """No more permits are given."""
+        """True if no more permits are given."""
         self.void: set[int] = set()
-        """Queues that were attached anew: what the reader has of them and did not hand out comes
-        again."""
+        """Queues that were attached again: messages that the reader has not handed out are
+        delivered again."""
         self.woken = False
-        """The core was told to look for settlements."""
+        """True if the core was told to look for settlements."""
         self.hungry = False
-        """The core was told that half a window is free."""
+        """True if the core was told that half a window is free."""
         self.error: LogboomError | None = None
-        """Why a queue cannot be had; the reader raises it once."""
+        """Why a queue cannot be read; the reader raises it once."""
 
     def window(self) -> int:
-        """Permits of a queue in a new session."""
+        """Return the permits of a queue in a new session."""
         return max(1, min(self.options.window, MOST_MESSAGES // max(1, len(self.places))))
 
     def window_bytes(self) -> int:
-        """The same in bytes."""
+        """Return the same in bytes."""
         return WINDOW_BYTES
 
     def is_half_free(self, place: SubscribedQueue) -> bool:
-        """Whether a queue's permits are worth to be given back: those of half a window, in messages or
-        in bytes. With large batches the bytes are used up long before the messages are."""
+        """True if a queue's permits are worth giving back: half a window, in messages or in bytes.
+
+        With large batches the bytes are used up long before the messages are.
+        """
         return 2 * place.freed >= self.window() or 2 * place.freed_bytes >= self.window_bytes()
 
     def renew(self, place: SubscribedQueue, session: int) -> None:
-        """The core attached a queue anew: nothing that came before counts."""
+        """Start a new session of a queue: everything that arrived before is void."""
         with self.lock:
             place.renew(session)
             self.void.add(place.queue)
@@ -98,14 +100,14 @@ class SubscriberState:
             self.arrivals.extend(kept)
 
     def forget(self, place: SubscribedQueue) -> None:
-        """The messages of a queue are gone: nothing of it is to be settled."""
+        """Forget the messages of a queue that are gone, so that none is settled."""
         with self.lock:
             for offsets in (place.out, place.done, place.known, place.sending):
                 offsets.clear()
         self.renew(place, place.session)
 
     def put(self, parcel: ReceivedBatch) -> None:
-        """The core puts what came."""
+        """Add a batch that arrived; called by the core."""
         place = parcel.place
         with self.lock:
             if parcel.session != place.session:
@@ -120,12 +122,12 @@ class SubscriberState:
         self.ring()
 
     def fail(self, error: LogboomError) -> None:
-        """A queue cannot be had."""
+        """Report that a queue cannot be read."""
         self.error = error
         self.ring()
 
     def ring(self) -> None:
-        """Wake the reader, if it waits."""
+        """Wake the reader if it waits."""
         if self.wanted:
             self.wanted = False
             self.bell()
@@ -142,14 +144,14 @@ class OpenSubscriber(CoreCall):
 
 @dataclass(slots=True)
 class WakeSubscriber(CoreCall):
-    """The reader made room, or settled messages."""
+    """Tell the core that the reader made room or settled messages."""
 
     subscriber: SubscriberState
 
 
 @dataclass(slots=True)
 class FlushSubscriber(CoreCall):
-    """Done when the leaders have confirmed all that was settled."""
+    """Flush settlements; resolved once the leaders have confirmed them all."""
 
     subscriber: SubscriberState
     timeout: float
@@ -158,7 +160,7 @@ class FlushSubscriber(CoreCall):
 
 @dataclass(slots=True)
 class CloseSubscriber(CoreCall):
-    """Confirm what was settled, within `timeout`, and detach."""
+    """Confirm settlements within `timeout`, and detach."""
 
     subscriber: SubscriberState
     timeout: float

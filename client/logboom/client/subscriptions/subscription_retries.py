@@ -1,7 +1,7 @@
-"""What a consumer of a subscription sends on: retries, and dead letters.
+"""Retries and dead letters of a subscription's consumer.
 
-As with Pulsar's, the consumer sends the copy, and acknowledges the message only once that is safe.
-Until then it holds the message; if the copy cannot be sent, it gives the message back.
+As in Pulsar, the consumer sends the copy, and acknowledges the message only once the copy is safe.
+Until then it holds the message. If the copy cannot be sent, it gives the message back.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX
 LOG = logging.getLogger("logboom.client")
 
 SEND_BACK_MS: Final = 5_000
-"""Milliseconds before a message comes again whose copy could not be sent."""
+"""Milliseconds before a message whose copy could not be sent is delivered again."""
 _LEVELS: Final = GroupConfig()
 """A retry without a delay waits as a group's does."""
 
@@ -33,18 +33,24 @@ class RetryCopies:
     def __init__(
         self, subscriber: SubscriberState, name: str, sink: RetrySink, wake: Callable[[], None]
     ) -> None:
-        """`name`: what stands behind the prefixes in the topics' names. `wake`: something is to be
-        told to the leaders."""
+        """Start without copies.
+
+        Args:
+            subscriber: the state of the subscriber.
+            name: follows the prefixes in the topics' names.
+            sink: takes the copies.
+            wake: called when there is something to tell the leaders.
+        """
         self._subscriber = subscriber
         self._name = name
         self._sink = sink
         self._wake = wake
         self.retried = 0
         self.buried = 0
-        """Dead letters."""
+        """Number of dead letters."""
 
     def bury(self, place: SubscribedQueue, offset: int, message: Message, cause: str) -> None:
-        """Make a message that was read at `offset` a dead letter; under the lock."""
+        """Make a message that was read at `offset` a dead letter; called under the lock."""
         headers = copy_headers(message, message.attempt, cause)
         self._send(DLQ_PREFIX + self._name, place, offset, message, headers, 0)
 
@@ -56,7 +62,7 @@ class RetryCopies:
         delay_s: float | None,
         cause: str,
     ) -> None:
-        """Send a message to the retries, where it waits for its time; under the lock."""
+        """Send a message to the retries, where it waits until it is due; called under the lock."""
         waits = retry_delay_ms(_LEVELS, message.attempt) if delay_s is None else delay_s * 1000
         headers = copy_headers(message, message.attempt + 1, cause)
         self._send(RETRY_PREFIX + self._name, place, offset, message, headers, int(waits))
