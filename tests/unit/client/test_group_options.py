@@ -101,5 +101,5 @@ def test_other_beginnings_are_refused_with_those_that_are_not(start: object, tex
 
 @pytest.mark.parametrize("interval", [-1, 1.5, "300", None, True])
 def test_the_poll_interval_is_whole_milliseconds(interval: Any) -> None:
-    with pytest.raises(InvalidRequest, match="max_poll_interval_ms is 0 or more"):
+    with pytest.raises(InvalidRequest, match="max_poll_interval_ms must be 0 or more"):
         member_options("t", "g", "m", max_poll_interval_ms=interval)

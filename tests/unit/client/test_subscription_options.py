@@ -71,17 +71,17 @@ def test_ranges_make_it_sticky() -> None:
     ("given", "said"),
     [
         ({"kind": "queue"}, "no subscription type is called 'queue': there are exclusive"),
-        ({"window": 0}, "window is 1 or more messages, not 0"),
-        ({"window": 2.5}, "window is 1 or more messages, not 2.5"),
-        ({"window": True}, "window is 1 or more messages, not True"),
-        ({"ranges": [(0, 9)]}, "ranges are for exclusive and key_shared"),
-        ({"kind": "failover", "ranges": [(0, 9)]}, "ranges are for exclusive and key_shared"),
-        ({"kind": "key_shared", "ranges": [5]}, "a setting of the subscription cannot be"),
+        ({"window": 0}, "window must be 1 or more messages, not 0"),
+        ({"window": 2.5}, "window must be 1 or more messages, not 2.5"),
+        ({"window": True}, "window must be 1 or more messages, not True"),
+        ({"ranges": [(0, 9)]}, "ranges require exclusive or key_shared"),
+        ({"kind": "failover", "ranges": [(0, 9)]}, "ranges require exclusive or key_shared"),
+        ({"kind": "key_shared", "ranges": [5]}, "a setting of the subscription is invalid"),
         ({"settings": {"speed": 3}}, "no setting of a subscription is called 'speed': there are "),
         ({"settings": {"kind": "shared"}}, "no setting of a subscription is called 'kind'"),
-        ({"settings": {"most_unacked": "many"}}, "a setting of the subscription cannot be"),
-        ({"hashing": "modulo"}, "a setting of the subscription cannot be"),
-        ({"start": "yesterday"}, 'start is "first", "last", or a time: .*, not \'yesterday\''),
+        ({"settings": {"most_unacked": "many"}}, "a setting of the subscription is invalid"),
+        ({"hashing": "modulo"}, "a setting of the subscription is invalid"),
+        ({"start": "yesterday"}, 'start must be "first", "last", or a time: .*, not \'yesterday\''),
         ({"start": True}, "ISO 8601 text such as .*, not True"),
     ],
 )
@@ -92,7 +92,7 @@ def test_what_cannot_be_is_refused(given: dict[str, Any], said: str) -> None:
 
 @pytest.mark.parametrize("topic", [["a", "b"], ("a",), None, 3])
 def test_a_subscription_is_of_one_topic(topic: Any) -> None:
-    with pytest.raises(InvalidRequest, match=r"a subscription is of one topic.*subscribe to each"):
+    with pytest.raises(InvalidRequest, match=r"a subscription has one topic.*subscribe to each"):
         subscriber_options(topic, "billing", "shared", "me", **LEAST)
 
 

@@ -154,7 +154,7 @@ def test_values_are_written() -> None:
     assert encode_value(Order("pen")) == b'{"item":"pen","count":1}'
     assert encode_value(Parcel(2.5)) == b'{"weight":2.5}'
     assert msgspec.msgpack.decode(encode_value([1, 2], "msgpack") or b"") == [1, 2]
-    with pytest.raises(InvalidRequest, match="cannot write object"):
+    with pytest.raises(InvalidRequest, match="cannot encode object"):
         encode_value(object())
 
 

@@ -474,7 +474,7 @@ def test_offsets_of_a_file(content: bytes) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"[1]", b'{"queues": 3}', b'[{"topic": "x"}]', b"\xff"])
 def test_a_file_that_is_none_is_named(content: bytes) -> None:
-    with pytest.raises(InvalidRequest, match=r"offsets\.json is no list of offsets"):
+    with pytest.raises(InvalidRequest, match=r"offsets\.json is not a list of offsets"):
         parse_offsets(content, "offsets.json")
 
 
