@@ -185,8 +185,8 @@ MOVED: Final[Mapping[str, str]] = {
     + "groups.offset_committer.MAX_ROUND_BYTES",
     CLIENT + "reading.inbox.PULL_BYTES": CLIENT + "fetch.fetch_buffer.PULL_BYTES",
     CLIENT + "reading.message_flows.PULL_BYTES": CLIENT + "fetch.message_flows.PULL_BYTES",
-    CLIENT + "sending.send_buffer.MAX_PILE_COUNT": CLIENT + "send.send_buffer.MAX_PILE_COUNT",
-    CLIENT + "sending.sending.MAX_FLYING": CLIENT + "send.queue_sender.MAX_FLYING",
+    CLIENT + "sending.send_buffer.MAX_PILE_COUNT": CLIENT + "send.send_buffer.MAX_BATCH_COUNT",
+    CLIENT + "sending.sending.MAX_FLYING": CLIENT + "send.queue_sender.MAX_IN_FLIGHT",
     CLIENT + "subscriptions.subscriber.WINDOW_BYTES": CLIENT
     + "subscriptions.subscriber_state.WINDOW_BYTES",
     NODES + "replication.isr.ROOM": NODES + "replication.isr_keeper.MAX_REQUEST_BYTES",

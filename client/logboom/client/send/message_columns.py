@@ -95,20 +95,20 @@ class MessageColumns:
         part.lengths = picked(self.lengths)
         return part
 
-    def fill(self, pile: ProducerBatch, start: int, stop: int) -> None:
+    def fill(self, batch: ProducerBatch, start: int, stop: int) -> None:
         """Copy rows into a batch: the application may change its lists once `send_many` returns."""
-        pile.values = list(self.values[start:stop])
-        pile.keys = None if self.keys is None else list(self.keys[start:stop])
+        batch.values = list(self.values[start:stop])
+        batch.keys = None if self.keys is None else list(self.keys[start:stop])
         if isinstance(self.tags, str):
-            pile.tags = self.tags
+            batch.tags = self.tags
         elif self.tags is not None:
-            pile.tags = list(self.tags[start:stop])
-        pile.headers = None if self.headers is None else list(self.headers[start:stop])
+            batch.tags = list(self.tags[start:stop])
+        batch.headers = None if self.headers is None else list(self.headers[start:stop])
         if isinstance(self.times, int):
-            pile.times = self.times
+            batch.times = self.times
         elif self.times is not None:
-            pile.times = list(self.times[start:stop])
-        pile.plain = False
+            batch.times = list(self.times[start:stop])
+        batch.plain = False
 
 
 def parts_of(

@@ -19,7 +19,7 @@ NOBODY: Final = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
 """Producer id, epoch and sequence of a batch without a sequence."""
 OVERHEAD: Final = 16
 """Bytes counted for a message in addition to its value, key, tag and headers."""
-MAX_PILE_COUNT: Final = 65_536
+MAX_BATCH_COUNT: Final = 65_536
 """Maximum number of messages in one batch."""
 
 
@@ -29,11 +29,11 @@ class ProducerBatch(Promise[int]):
     __slots__ = (
         "attached",
         "attempts",
-        "batch",
         "born",
         "count",
         "deadline",
         "due_ms",
+        "encoded",
         "headers",
         "keys",
         "order",
@@ -76,7 +76,7 @@ class ProducerBatch(Promise[int]):
         """Where the batch is parked until then, once acknowledged; its value is -1 then."""
         self.transaction: TransactionId | None = None
         """The transaction whose decision the messages wait for."""
-        self.batch = b""
+        self.encoded = b""
         """The messages once they are encoded; there are no columns then."""
         self.attached: Any = None
         """Data that a skin keeps with the batch."""
@@ -139,7 +139,7 @@ class ProducerBatch(Promise[int]):
         if isinstance(times, list):
             times = self.times = [now_ms if time is None else time for time in times]
         self.count = len(self.values)
-        self.batch = encode_batch(
+        self.encoded = encode_batch(
             self.values,
             self.keys,
             self.tags,
@@ -157,10 +157,10 @@ class ProducerBatch(Promise[int]):
 
 def ignored(topic: str, queue: int | None, count: int) -> ProducerBatch:
     """Return a finished batch without an offset, for messages that need not be stored again."""
-    pile = ProducerBatch(topic, -1 if queue is None else queue, 0.0)
-    pile.count = count
-    pile.resolve(-1)
-    return pile
+    batch = ProducerBatch(topic, -1 if queue is None else queue, 0.0)
+    batch.count = count
+    batch.resolve(-1)
+    return batch
 
 
 class QueueAccumulator:

@@ -1,6 +1,6 @@
 """The sender of one queue: order, sequences and retries (see docs/SAFETY.md, Q9).
 
-At most `MAX_FLYING` batches are in flight, counted from the oldest unacknowledged one. The broker
+At most `MAX_IN_FLIGHT` batches are in flight, counted from the oldest unacknowledged one. The broker
 remembers that many per producer, and would store an older one again. A batch keeps its sequence
 until its outcome is known. Retries are sent in order and with the same bytes, so the broker answers
 a duplicate with its first offset.
@@ -31,7 +31,7 @@ from logboom.wire.head import sequence_after
 from logboom.wire.messages import Produce, Produced
 from logboom.wire.session import Reply
 
-MAX_FLYING: Final = 5
+MAX_IN_FLIGHT: Final = 5
 """Batches of a queue from the oldest in flight to the newest: the broker's window."""
 ATTEMPT_TIMEOUT_S: Final = 10.0
 """Seconds after which an unanswered batch is sent again, because the answer may be lost."""
@@ -62,7 +62,7 @@ class QueueSender:
         self._queue = line.queue
         self._waiting: deque[ProducerBatch] = deque()
         """Taken from the accumulator, never sent in this epoch."""
-        self._flying: deque[ProducerBatch] = deque()
+        self._in_flight: deque[ProducerBatch] = deque()
         """In flight, in the order of their sequences."""
         self._taken = 0
         self._epoch = 0
@@ -87,18 +87,18 @@ class QueueSender:
 
     def idle(self) -> bool:
         """True if no batch is waiting or in flight."""
-        return not self._flying and not self._waiting
+        return not self._in_flight and not self._waiting
 
-    def piles(self) -> list[ProducerBatch]:
+    def batches(self) -> list[ProducerBatch]:
         """Return the batches that are waiting or in flight."""
-        return [*self._flying, *self._waiting]
+        return [*self._in_flight, *self._waiting]
 
-    def add(self, piles: list[ProducerBatch]) -> None:
+    def add(self, batches: list[ProducerBatch]) -> None:
         """Add batches to send; they no longer wait to fill, as in a flush."""
-        for pile in piles:
-            pile.enqueue(self._taken, pile.born + self._options.delivery_timeout_s)
+        for batch in batches:
+            batch.enqueue(self._taken, batch.born + self._options.delivery_timeout_s)
             self._taken += 1
-            self._waiting.append(pile)
+            self._waiting.append(batch)
         if self._expiry is None and not self.idle():
             self._arm_expiry()
 
@@ -118,18 +118,18 @@ class QueueSender:
             self._tell_all(endpoint)
             return
         self._move(endpoint)
-        for pile in islice(self._flying, 1 if self._probing else None):
-            if pile.ticket is None:
-                self._post(pile)
+        for batch in islice(self._in_flight, 1 if self._probing else None):
+            if batch.ticket is None:
+                self._post(batch)
         while self._waiting and not self._hole and self._room() > 0:
-            pile = self._waiting.popleft()
+            batch = self._waiting.popleft()
             try:
-                self._number(pile)
+                self._number(batch)
             except LogboomError as error:
-                self._give_up(pile, error)
+                self._give_up(batch, error)
                 continue
-            self._flying.append(pile)
-            self._post(pile)
+            self._in_flight.append(batch)
+            self._post(batch)
 
     def rerouted(self) -> None:
         """Follow a metadata change: try a new leader at once."""
@@ -140,14 +140,14 @@ class QueueSender:
 
     def fail_all(self, error: LogboomError) -> None:
         """Give up all batches for one reason, such as a deleted topic."""
-        if self._flying:
+        if self._in_flight:
             self._hole = True
         self.add(self._buffer.take(self._line, 1 << 30, filling=True))
-        piles = [*self._flying, *self._waiting]
-        self._flying.clear()
+        batches = [*self._in_flight, *self._waiting]
+        self._in_flight.clear()
         self._waiting.clear()
-        for pile in piles:
-            self._give_up(pile, error)
+        for batch in batches:
+            self._give_up(batch, error)
         self._settle_hole()
 
     # Taking batches from the accumulator.
@@ -165,15 +165,15 @@ class QueueSender:
             filling = ripe <= self._turn.now
             if not filling and self._linger is None:
                 self._linger = self._turn.after(ripe - self._turn.now, self._lingered)
-        piles = self._buffer.take(line, room, filling=filling)
-        if piles:
-            self.add(piles)
+        batches = self._buffer.take(line, room, filling=filling)
+        if batches:
+            self.add(batches)
 
     def _room(self) -> int:
         """Return how many more batches may be sent now."""
-        if not self._flying:
-            return 1 if self._probing else MAX_FLYING
-        return 0 if self._probing else MAX_FLYING - (self._place - self._flying[0].place)
+        if not self._in_flight:
+            return 1 if self._probing else MAX_IN_FLIGHT
+        return 0 if self._probing else MAX_IN_FLIGHT - (self._place - self._in_flight[0].place)
 
     def _lingered(self) -> None:
         self._linger = None
@@ -181,21 +181,21 @@ class QueueSender:
 
     # Sending.
 
-    def _number(self, pile: ProducerBatch) -> None:
+    def _number(self, batch: ProducerBatch) -> None:
         """Encode a batch and give it the next sequence."""
         producer = (self._producer_id, self._epoch, self._sequence)
-        if pile.batch:
-            pile.batch = set_producer(pile.batch, *producer)
+        if batch.encoded:
+            batch.encoded = set_producer(batch.encoded, *producer)
         else:
-            pile.encode(self._turn.wall_ms, self._options.compression, producer)
-        self._sequence = sequence_after(self._sequence, pile.count)
-        pile.place = self._place
+            batch.encode(self._turn.wall_ms, self._options.compression, producer)
+        self._sequence = sequence_after(self._sequence, batch.count)
+        batch.place = self._place
         self._place += 1
 
-    def _post(self, pile: ProducerBatch) -> None:
-        left = min(max(pile.deadline - self._turn.now, 0.001), ATTEMPT_TIMEOUT_S)
-        pile.attempts += 1
-        pile.ticket = self._connections.request(
+    def _post(self, batch: ProducerBatch) -> None:
+        left = min(max(batch.deadline - self._turn.now, 0.001), ATTEMPT_TIMEOUT_S)
+        batch.attempts += 1
+        batch.ticket = self._connections.request(
             self._endpoint,
             Produce(
                 0,
@@ -204,33 +204,33 @@ class QueueSender:
                 self._queue,
                 self._options.acks,
                 self._topic_id,
-                pile.due_ms,
-                pile.transaction,
+                batch.due_ms,
+                batch.transaction,
             ),
-            [pile.batch],
-            lambda reply: self._answered(pile, reply),
+            [batch.encoded],
+            lambda reply: self._answered(batch, reply),
             left,
         )
 
     def _tell_all(self, endpoint: str) -> None:
         """Send batches with acks="none", without a sequence: nobody answers, so nothing is resent."""
         while self._waiting:
-            pile = self._waiting[0]
+            batch = self._waiting[0]
             try:
-                if not pile.batch:
-                    pile.encode(self._turn.wall_ms, self._options.compression, NOBODY)
+                if not batch.encoded:
+                    batch.encode(self._turn.wall_ms, self._options.compression, NOBODY)
             except LogboomError as error:
                 self._give_up(self._waiting.popleft(), error)
                 continue
-            due_ms = pile.due_ms
+            due_ms = batch.due_ms
             message = Produce(0, 0, self._topic, self._queue, "none", self._topic_id, due_ms)
-            if not self._connections.tell(endpoint, message, [pile.batch]):
+            if not self._connections.tell(endpoint, message, [batch.encoded]):
                 self._connections.when_open(endpoint, self.pump)
                 return
             self._waiting.popleft()
-            self._buffer.free(pile.size)
-            pile.batch = b""
-            pile.resolve(-1)
+            self._buffer.free(batch.size)
+            batch.encoded = b""
+            batch.resolve(-1)
             if not self._waiting:
                 self._take()
 
@@ -246,70 +246,70 @@ class QueueSender:
         if endpoint == self._endpoint:
             return
         self._endpoint = endpoint
-        for pile in self._flying:
-            if pile.ticket is not None:
-                pile.ticket.cancel()
-                pile.ticket = None
+        for batch in self._in_flight:
+            if batch.ticket is not None:
+                batch.ticket.cancel()
+                batch.ticket = None
 
     # Answers.
 
-    def _answered(self, pile: ProducerBatch, reply: Reply) -> None:
-        pile.ticket = None
+    def _answered(self, batch: ProducerBatch, reply: Reply) -> None:
+        batch.ticket = None
         message, error = reply.message, reply.error
         self._probing = False
         if isinstance(message, Produced):
-            self._flying.remove(pile)
-            self._buffer.free(pile.size)
-            pile.batch = b""
-            self._stored(pile, message)
+            self._in_flight.remove(batch)
+            self._buffer.free(batch.size)
+            batch.encoded = b""
+            self._stored(batch, message)
             self._settle_hole()
             self.pump()
         elif isinstance(error, ProducerError):
-            self._out_of_step(pile, error)
+            self._out_of_step(batch, error)
         elif error is None or self._leaders.learn(self._topic, self._queue, error):
             self._last_error = error
             self._probing = True
             if not self._moved():
-                self._pause_for(backoff(pile.attempts, self._turn.rng))
+                self._pause_for(backoff(batch.attempts, self._turn.rng))
             self.pump()
         else:
             # Its sequence is used and was not stored.
-            self._flying.remove(pile)
+            self._in_flight.remove(batch)
             self._hole = True
-            self._give_up(pile, error)
+            self._give_up(batch, error)
             self._settle_hole()
             self.pump()
 
-    def _stored(self, pile: ProducerBatch, message: Produced) -> None:
+    def _stored(self, batch: ProducerBatch, message: Produced) -> None:
         if message.side < 0:
-            pile.resolve(message.base_offset)
+            batch.resolve(message.base_offset)
             return
-        place = (message.base_offset, message.side, pile.due_ms, self._topic_id)
-        pile.parked = Parking(self._topic, self._queue, *place)
-        pile.resolve(-1)
+        place = (message.base_offset, message.side, batch.due_ms, self._topic_id)
+        batch.parked = Parking(self._topic, self._queue, *place)
+        batch.resolve(-1)
 
-    def _out_of_step(self, pile: ProducerBatch, error: ProducerError) -> None:
+    def _out_of_step(self, batch: ProducerBatch, error: ProducerError) -> None:
         """Handle a leader that misses an earlier batch, and therefore does not have this one.
 
         If an earlier batch is in flight, it is sent first and this one after it. Otherwise the
         leader's window does not know the end of our sequence, and this batch starts a new epoch.
         """
-        if error.code == OUT_OF_ORDER and not self._hole and self._flying[0] is not pile:
+        if error.code == OUT_OF_ORDER and not self._hole and self._in_flight[0] is not batch:
             self._last_error = error
             self._probing = True
             self._pause_for(backoff(0, self._turn.rng))
             return
         self._hole = True
-        self._flying.remove(pile)
+        self._in_flight.remove(batch)
         # Put it back in order; others of this sequence may be back already, before or behind it.
-        place = sum(1 for other in self._waiting if other.order < pile.order)
-        self._waiting.insert(place, pile)
+        place = sum(1 for other in self._waiting if other.order < batch.order)
+        self._waiting.insert(place, batch)
         self._settle_hole()
         self.pump()
 
     def _settle_hole(self) -> None:
         """Start a new epoch, with sequence 0, once nothing is in flight any longer."""
-        if self._hole and not self._flying:
+        if self._hole and not self._in_flight:
             self._hole = False
             self._epoch += 1
             self._sequence = 0
@@ -325,19 +325,19 @@ class QueueSender:
     # Giving up.
 
     def _arm_expiry(self) -> None:
-        first = min(pile.deadline for pile in (*self._flying, *self._waiting))
+        first = min(batch.deadline for batch in (*self._in_flight, *self._waiting))
         self._expiry = self._turn.after(first - self._turn.now, self._expire)
 
     def _expire(self) -> None:
         self._expiry = None
-        for pile in [p for p in self._flying if p.deadline <= self._turn.now]:
+        for batch in [p for p in self._in_flight if p.deadline <= self._turn.now]:
             # Its outcome will never be known, so its sequence must not be used again.
-            self._flying.remove(pile)
+            self._in_flight.remove(batch)
             self._hole = True
-            self._give_up(pile, self._timed_out(sent=True))
-        for pile in [p for p in self._waiting if p.deadline <= self._turn.now]:
-            self._waiting.remove(pile)
-            self._give_up(pile, self._timed_out(sent=pile.attempts > 0))
+            self._give_up(batch, self._timed_out(sent=True))
+        for batch in [p for p in self._waiting if p.deadline <= self._turn.now]:
+            self._waiting.remove(batch)
+            self._give_up(batch, self._timed_out(sent=batch.attempts > 0))
         self._settle_hole()
         if not self.idle():
             self._arm_expiry()
@@ -350,10 +350,10 @@ class QueueSender:
         text = f"not acknowledged by {self._topic}/{self._queue} within {seconds}, {doubt}: {why}"
         return TimedOut(text, topic=self._topic, queue=self._queue, sent=sent)
 
-    def _give_up(self, pile: ProducerBatch, error: LogboomError) -> None:
-        if pile.ticket is not None:
-            pile.ticket.cancel()
-            pile.ticket = None
-        self._buffer.free(pile.size)
-        pile.batch = b""
-        pile.fail(error)
+    def _give_up(self, batch: ProducerBatch, error: LogboomError) -> None:
+        if batch.ticket is not None:
+            batch.ticket.cancel()
+            batch.ticket = None
+        self._buffer.free(batch.size)
+        batch.encoded = b""
+        batch.fail(error)

@@ -21,7 +21,7 @@ from logboom.client.producer_options import ProducerOptions
 from logboom.client.promise import Promise
 from logboom.client.send.message_columns import MessageColumns, parts_of
 from logboom.client.send.producer_batch import (
-    MAX_PILE_COUNT,
+    MAX_BATCH_COUNT,
     OVERHEAD,
     ProducerBatch,
     QueueAccumulator,
@@ -162,22 +162,22 @@ class SendBuffer(Generic[F]):
                 line = lane.queues[lane.sticky]
             else:
                 line = lane.queues[queue_for(key, len(lane.queues))]
-            pile = line.open
+            batch = line.open
             if delayed or self.alone:
                 fresh = True
-                pile = self._apart(line, due_ms)
-            elif pile is None or pile.size + size > self._max_bytes:
+                batch = self._apart(line, due_ms)
+            elif batch is None or batch.size + size > self._max_bytes:
                 fresh = True
-                pile = self._roll(line, size, keyless=queue is None and key is None)
-            index = len(pile.values)
-            pile.values.append(value)
-            if extras or key is not None or not pile.plain:
-                pile.add_extras(index, key, tag, headers, timestamp_ms)
-            pile.size += size
+                batch = self._roll(line, size, keyless=queue is None and key is None)
+            index = len(batch.values)
+            batch.values.append(value)
+            if extras or key is not None or not batch.plain:
+                batch.add_extras(index, key, tag, headers, timestamp_ms)
+            batch.size += size
             self.added += size
         if fresh:
             self._ring()
-        return self._make_future(pile, index)
+        return self._make_future(batch, index)
 
     def _roll(self, line: QueueAccumulator, size: int, *, keyless: bool) -> ProducerBatch:
         """Return a batch with room for `size` more bytes, and close full ones."""
@@ -187,24 +187,24 @@ class SendBuffer(Generic[F]):
             self._close(line)
             if keyless:
                 line = line.topic.queues[line.topic.sticky]
-        line.open = pile = self._pile(line, AT_ONCE)
+        line.open = batch = self._open_batch(line, AT_ONCE)
         self.ready.append(line)
-        return pile
+        return batch
 
-    def _pile(self, line: QueueAccumulator, due_ms: int) -> ProducerBatch:
-        pile = ProducerBatch(line.topic.name, line.queue, self._clock())
-        pile.due_ms = due_ms
+    def _open_batch(self, line: QueueAccumulator, due_ms: int) -> ProducerBatch:
+        batch = ProducerBatch(line.topic.name, line.queue, self._clock())
+        batch.due_ms = due_ms
         if self.parks is not None:
-            self.parks.admit(pile, line.topic.topic_id)
-        return pile
+            self.parks.admit(batch, line.topic.topic_id)
+        return batch
 
     def _apart(self, line: QueueAccumulator, due_ms: int) -> ProducerBatch:
         """Open a batch for one delayed message, so that recalling it recalls nothing else."""
-        pile = self._pile(line, due_ms)
-        line.closed.append(pile)
+        batch = self._open_batch(line, due_ms)
+        line.closed.append(batch)
         self.ready.append(line)
         line.topic.move_on(line.queue)
-        return pile
+        return batch
 
     def _close(self, line: QueueAccumulator) -> None:
         if line.open is not None:
@@ -246,15 +246,15 @@ class SendBuffer(Generic[F]):
             due_ms = due_time(delay_s, deliver_at, self.wall_ms())
         if self.added - self.freed >= self._buffer_bytes:
             self.wait_for_room()
-        piles: list[ProducerBatch] = []
+        batches: list[ProducerBatch] = []
         with self.lock:
             for line, part in parts_of(lane, columns, queue):
-                piles += self._pile_up(lane, line, part, due_ms)
+                batches += self._fill_batches(lane, line, part, due_ms)
         self._ring()
-        return piles
+        return batches
 
     def send_batch(
-        self, topic: str, queue: int, batch: bytes, count: int, parks: TransactionBatches | None
+        self, topic: str, queue: int, encoded: bytes, count: int, parks: TransactionBatches | None
     ) -> ProducerBatch:
         """Add an encoded batch of `count` messages; with `parks` it waits for their decision.
 
@@ -267,52 +267,52 @@ class SendBuffer(Generic[F]):
         line = lane.pick(queue)
         if self.added - self.freed >= self._buffer_bytes:
             self.wait_for_room()
-        pile = ProducerBatch(topic, queue, self._clock())
-        pile.batch, pile.count, pile.size = batch, count, len(batch)
+        batch = ProducerBatch(topic, queue, self._clock())
+        batch.encoded, batch.count, batch.size = encoded, count, len(encoded)
         with self.lock:
             if parks is not None:
-                parks.admit(pile, lane.topic_id)
+                parks.admit(batch, lane.topic_id)
             self._close(line)
-            line.closed.append(pile)
+            line.closed.append(batch)
             self.ready.append(line)
-            self.added += pile.size
+            self.added += batch.size
         self._ring()
-        return pile
+        return batch
 
-    def _pile_up(
+    def _fill_batches(
         self,
         topic: TopicAccumulator,
         line: QueueAccumulator | None,
         part: MessageColumns,
         due_ms: int,
     ) -> list[ProducerBatch]:
-        piles = []
+        batches = []
         for start, stop, size in self._cuts(part):
             lane = topic.queues[topic.sticky] if line is None else line
             # Messages that were sent to this queue before keep their place before these.
             self._close(lane)
-            pile = self._pile(lane, due_ms)
-            part.fill(pile, start, stop)
-            pile.size = size
+            batch = self._open_batch(lane, due_ms)
+            part.fill(batch, start, stop)
+            batch.size = size
             self.added += size
-            lane.closed.append(pile)
+            lane.closed.append(batch)
             self.ready.append(lane)
             if line is None:
                 topic.move_on(lane.queue)
-            piles.append(pile)
-        return piles
+            batches.append(batch)
+        return batches
 
     def _cuts(self, part: MessageColumns) -> list[tuple[int, int, int]]:
         """Return (start, stop, bytes) of batches within `max_batch_bytes`; one message always fits."""
         count, total = len(part.values), part.total()
-        if total <= self._max_bytes and count <= MAX_PILE_COUNT:
+        if total <= self._max_bytes and count <= MAX_BATCH_COUNT:
             return [(0, count, total)]
         cuts = []
         ends = list(accumulate(part.sizes(), initial=0))
         start = 0
         for stop in range(1, count + 1):
             over = stop < count and ends[stop + 1] - ends[start] > self._max_bytes
-            if over or stop == count or stop - start == MAX_PILE_COUNT:
+            if over or stop == count or stop - start == MAX_BATCH_COUNT:
                 cuts.append((start, stop, ends[stop] - ends[start]))
                 start = stop
         return cuts

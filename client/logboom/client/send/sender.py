@@ -162,10 +162,10 @@ class Sender:
         if producer is None:
             call.outcome.resolve(None)
             return
-        for line, piles in producer.buffer.take_all():
+        for line, batches in producer.buffer.take_all():
             sender = producer.senders.get(line)
             if sender is not None:
-                sender.add(piles)
+                sender.add(batches)
                 sender.pump()
         busy = [sender for sender in producer.senders.values() if not sender.idle()]
         if not busy:
@@ -173,8 +173,8 @@ class Sender:
             return
         countdown = Countdown(call.outcome)
         for sender in busy:
-            for pile in sender.piles():
-                countdown.expect(pile)
+            for batch in sender.batches():
+                countdown.expect(batch)
         countdown.start()
 
     def _close(self, call: CloseProducer) -> None:

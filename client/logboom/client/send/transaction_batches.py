@@ -29,10 +29,10 @@ class TransactionBatches:
         """True if it is decided or about to be: nothing more is accepted."""
         self.error: LogboomError | None = None
         """The reason why the transaction can only be aborted."""
-        self._piles: list[tuple[int, ProducerBatch]] = []
+        self._batches: list[tuple[int, ProducerBatch]] = []
         """(topic id, batch), in the order in which they were sent."""
 
-    def admit(self, pile: ProducerBatch, topic_id: int) -> None:
+    def admit(self, batch: ProducerBatch, topic_id: int) -> None:
         """Add a batch.
 
         Raises:
@@ -41,19 +41,19 @@ class TransactionBatches:
         """
         if self.sealed:
             raise ended(self.transaction.app_id)
-        if pile.due_ms != AT_ONCE:
+        if batch.due_ms != AT_ONCE:
             text = "a message of a transaction waits for its decision: send it without a delay"
             raise InvalidRequest(text)
-        if self.limit and len(self._piles) >= self.limit:
+        if self.limit and len(self._batches) >= self.limit:
             text = (
                 f"a transaction has at most {self.limit} batches: it is aborted; send less at once, "
                 "or in larger batches (send_many)"
             )
             self.error = InvalidRequest(text, "TOO_LARGE", limit=self.limit)
             raise self.error
-        pile.transaction = self.transaction
+        batch.transaction = self.transaction
         if self.limit:
-            self._piles.append((topic_id, pile))
+            self._batches.append((topic_id, batch))
 
     @property
     def linger_s(self) -> float:
@@ -62,31 +62,31 @@ class TransactionBatches:
         Nobody reads it before the commit, which does not wait for batches to fill, and few batches
         make a small decision.
         """
-        return LINGER_S if len(self._piles) < self.limit // 10 else LONG_LINGER_S
+        return LINGER_S if len(self._batches) < self.limit // 10 else LONG_LINGER_S
 
     def __bool__(self) -> bool:
-        return bool(self._piles)
+        return bool(self._batches)
 
     def check(self) -> None:
         """Check that everything is parked, once all batches are done; raise why something is not."""
         if self.error is not None:
             raise self.error
-        for _, pile in self._piles:
-            if pile.error is not None:
-                raise pile.error
+        for _, batch in self._batches:
+            if batch.error is not None:
+                raise batch.error
 
     def parked(self) -> Iterator[Parking]:
         """Yield where each batch is parked, in the order in which they were sent."""
-        return (pile.parked for _, pile in self._piles if pile.parked is not None)
+        return (batch.parked for _, batch in self._batches if batch.parked is not None)
 
     def queues(self) -> list[ParkedBatches]:
         """Return all queues that may hold something, without positions, as an abort names them."""
-        found = {(topic_id, pile.queue): None for topic_id, pile in self._piles}
+        found = {(topic_id, batch.queue): None for topic_id, batch in self._batches}
         return [ParkedBatches(topic_id, queue, []) for topic_id, queue in sorted(found)]
 
     def names(self) -> dict[tuple[int, int], str]:
         """Return (topic id, queue) → topic of these queues."""
-        return {(topic_id, pile.queue): pile.topic for topic_id, pile in self._piles}
+        return {(topic_id, batch.queue): batch.topic for topic_id, batch in self._batches}
 
 
 def listed(parked: Iterator[Parking]) -> list[ParkedBatches]:

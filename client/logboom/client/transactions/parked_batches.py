@@ -69,21 +69,21 @@ def send_all(
     buffer: SendBuffer[Any], batches: Iterable[ToPark], parks: TransactionBatches, wall_ms: int
 ) -> list[ProducerBatch]:
     """Put batches on their queues."""
-    piles = []
+    sent = []
     for topic, queue, payload in batches:
         batch, count = encoded(payload, wall_ms)
-        piles.append(buffer.send_batch(topic, queue, batch, count, parks))
-    return piles
+        sent.append(buffer.send_batch(topic, queue, batch, count, parks))
+    return sent
 
 
-def handle_of(pile: ProducerBatch) -> ParkedHandle:
+def handle_of(sent: ProducerBatch) -> ParkedHandle:
     """Return the handle of a batch that was acknowledged.
 
     Raises:
         LogboomError: why it is not parked.
     """
-    pile.get()
-    parked, whose = pile.parked, pile.transaction
+    sent.get()
+    parked, whose = sent.parked, sent.transaction
     if parked is None or whose is None:
         raise InternalError("a batch was stored but not parked: please report it")
     return ParkedHandle(
@@ -95,5 +95,5 @@ def handle_of(pile: ProducerBatch) -> ParkedHandle:
         parked.queue,
         parked.offset,
         parked.side,
-        pile.count,
+        sent.count,
     )
