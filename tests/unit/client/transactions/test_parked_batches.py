@@ -71,7 +71,7 @@ def test_what_is_on_its_way_is_held_once_and_then_no_more(cluster: Cluster) -> N
     batches: list[tuple[str, int, Payload]] = [("t", 0, [b"a" * 1_000]) for _ in range(20)]
     piles = send_all(producer(cluster), batches, parks_of("job", 1, 5), WALL_MS)
     assert cluster.run(10, lambda: all(pile.done for pile in piles))
-    assert [pile.batch for pile in piles] == [b""] * 20
+    assert [pile.encoded for pile in piles] == [b""] * 20
 
 
 def test_a_batch_that_waits_for_nothing_is_stored(cluster: Cluster) -> None:
