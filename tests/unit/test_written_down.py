@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_tidy import ROOMS
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
@@ -185,32 +187,9 @@ def floors() -> dict[str, dict[str, int]]:
     return found
 
 
-def imported(path: Path) -> set[str]:
-    """Modules of ours that a module imports, anywhere and for types alone too."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-        elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return found
-
-
-@pytest.mark.parametrize("portion", ["metadata", "nodes", "client"])
-def test_rooms_stand_on_their_floors(portion: str) -> None:
-    known = floors()[portion]
-    base = ROOT / portion / "logboom" / portion
-    rooms = {each.name.removesuffix(".py") for each in base.iterdir() if list(each.glob("*.py"))}
-    rooms |= {each.stem for each in base.glob("*.py")} - {"__init__"}
-    assert set(known) == rooms
-    upward = set()
-    for path in base.rglob("*.py"):
-        room = path.relative_to(base).parts[0].removesuffix(".py")
-        if room == "__init__":
-            continue
-        for module in imported(path):
-            if module.startswith(f"logboom.{portion}."):
-                other = module.split(".")[2]
-                if other in rooms - {room} and known[other] >= known[room]:
-                    upward.add((room, other))
-    assert upward == set()
+def test_the_table_of_floors_is_that_of_the_code() -> None:
+    stated = {
+        portion: {room: floor for floor, rooms in enumerate(lines) for room in rooms.split()}
+        for portion, lines in ((each, text.strip().splitlines()) for each, text in ROOMS.items())
+    }
+    assert floors() == stated
