@@ -1,1 +1,1 @@
-"""What every node and client speaks: messages, frames, batches, errors; sessions and sockets."""
+"""The protocol of all nodes and clients: messages, batches, errors, sessions and sockets."""

@@ -1,7 +1,8 @@
-"""Accepted TCP connections of a node, below ZeroMQ: what they received, and how to close one.
+"""Accepted TCP connections of a node, below ZeroMQ: how much they received, and how to close one.
 
-ZeroMQ owns the descriptors. They are looked at and reset here, never closed, and a socket cookie
-tells whether a descriptor is still the same connection. Linux only: elsewhere nothing is watched.
+ZeroMQ owns the descriptors. This module inspects and resets them but never closes them; a socket
+cookie tells whether a descriptor still is the same connection. It works on Linux only and does
+nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from typing import Final
 from logboom.wire.unfinished_messages import Excess, Standing, UnfinishedLimits, UnfinishedMessages
 
 LOOK_S: Final = 0.05
-"""Seconds between two looks at what connections received."""
+"""Seconds between two inspections of the connections."""
 PEEKED_FROM: Final = 64 * 1024
-"""Unfinished bytes from which is looked at what they are."""
+"""Unfinished bytes from which on a connection's buffer is inspected."""
 PEEKED_BYTES: Final = 4096
-"""How much of it is looked at."""
+"""Bytes of the buffer that are inspected."""
 MAX_PEEKED: Final = 64
-"""Connections that are looked into at once."""
+"""Connections whose buffers are inspected at once."""
 _BODIES: Final = b"|".join(b"%b.{%d}" % (re.escape(bytes((n,))), n) for n in range(32))
 TINY_FRAMES: Final = re.compile(
     b"(?:\\x01(?:%b)|\\x03\\x00{7}(?:%b)){64}" % (_BODIES, _BODIES), re.DOTALL
 )
-"""Many frames of less than 32 bytes, one after the other, of which none is a message's last."""
+"""Many frames of less than 32 bytes in a row, none of which is the last of a message."""
 ROTATED: Final = 32
-"""Connections that are sampled in each look, whatever is reported of them."""
+"""Connections that every inspection samples in any case."""
 LOG_S: Final = 10.0
 """Seconds between two log lines about closed connections."""
 SO_COOKIE: Final = 57
@@ -48,60 +49,61 @@ _log = logging.getLogger("logboom.wire")
 
 
 class AcceptedConnections:
-    """The connections that the listeners of one node accepted, with their unfinished messages."""
+    """The connections that a node's listeners have accepted, with their unfinished messages."""
 
     def __init__(self, limits: UnfinishedLimits) -> None:
         self.account = UnfinishedMessages(limits)
         self.closed = 0
-        """Connections closed for what they left unfinished."""
+        """Connections closed because of their unfinished messages."""
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._epoll: select.epoll | None = None
-        """Made for the first connection: a client accepts none."""
+        """Created with the first connection: a client accepts none."""
         self._cookies: dict[int, int] = {}
         self._rotation: list[int] = []
         """Descriptors that are still to be sampled in this rotation."""
         self._looked = False
-        """Whether there was a look since the last judgement."""
+        """True if an inspection has followed the last judgement."""
         self._next_look = 0.0
         self._next_line = 0.0
         self._untold = 0
         """Connections closed since the last log line."""
 
     def accepted(self, descriptor: int, listener: str, port: int, now: float) -> None:
-        """A listener on `port` accepted a connection; it may be gone already."""
+        """Watch a connection that a listener on `port` accepted; it may be closed already."""
         if not hasattr(select, "epoll"):
             return
         if self._epoll is None:
             self._epoll = select.epoll()
         self.gone(descriptor)
         with contextlib.suppress(OSError):
-            # An old event: the number may be something else by now, such as a dialled connection.
+            # The event is old: the number may belong to another descriptor by now, such as a
+            # dialled connection.
             with _borrowed(descriptor) as connection:
                 if connection.getsockname()[1] != port:
                     return
                 self._cookies[descriptor] = _cookie(connection)
-            # Edge-triggered: who sends nothing costs nothing. Also for being writable, since what
-            # has arrived may have been read by ZeroMQ when we look: then only this is reported.
+            # Edge-triggered: a silent peer costs nothing. Writability is watched, too: ZeroMQ may
+            # already have read what arrived, and then it is the only event.
             self._epoll.register(descriptor, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
             self.account.opened(descriptor, listener, now)
 
     def gone(self, descriptor: int) -> None:
-        """A connection ended."""
+        """Forget a connection that has ended."""
         if self._cookies.pop(descriptor, None) is not None:
             self.account.closed(descriptor)
 
     def due(self, now: float) -> bool:
-        """Whether it is time for `look`, at most every `LOOK_S` seconds."""
+        """Return True if it is time for `look`, which is at most every `LOOK_S` seconds."""
         if now < self._next_look:
             return False
         self._next_look = now + LOOK_S
         return True
 
     def look(self, now: float) -> None:
-        """Sample all connections that received something since the last look.
+        """Sample all connections that have received something since the last inspection.
 
-        Those with an unfinished message, and some of all others in rotation, are sampled in any
-        case: a peer that never reads is not writable, and may send without being reported.
+        Connections with an unfinished message, and some of all others in rotation, are sampled in
+        any case: a peer that never reads is not writable, and may send without an event.
         """
         if self._epoll is None or not self._cookies:
             return
@@ -123,7 +125,7 @@ class AcceptedConnections:
 
     @staticmethod
     def _is_tiny(descriptor: int) -> bool | None:
-        """Whether a connection's next bytes are tiny frames; None: there are too few."""
+        """Return True if a connection's next bytes are tiny frames, None if there are too few."""
         try:
             with _borrowed(descriptor) as connection:
                 flags = socket.MSG_PEEK | socket.MSG_DONTWAIT
@@ -142,7 +144,7 @@ class AcceptedConnections:
         return chosen
 
     def _read_by_zeromq(self, descriptor: int) -> int | None:
-        """Bytes that ZeroMQ has read from a connection."""
+        """Return the number of bytes that ZeroMQ has read from a connection."""
         info = ctypes.create_string_buffer(BYTES_RECEIVED + 8)
         size = ctypes.c_uint32(len(info))
         failed = self._libc.getsockopt(
@@ -172,7 +174,7 @@ class AcceptedConnections:
                 self._tell(address, excess, now)
 
     def _shut_down(self, descriptor: int) -> str | None:
-        """Reset a connection; ZeroMQ finds it broken and closes it. Returns who it was."""
+        """Reset a connection, so that ZeroMQ finds it broken and closes it; return its peer."""
         cookie = self._cookies.pop(descriptor, None)
         with contextlib.suppress(OSError), _borrowed(descriptor) as connection:
             # The number may have been given to another connection meanwhile.
@@ -183,8 +185,11 @@ class AcceptedConnections:
         return None
 
     def _abort(self, connection: socket.socket) -> None:
-        """Reset a connection: connect(2) to no address. After a mere shutdown(2) the system would go
-        on to receive, and ZeroMQ to read, for as long as the peer sends."""
+        """Reset a connection by a connect(2) to no address.
+
+        After a mere shutdown(2) the system would go on to receive, and ZeroMQ to read, for as long
+        as the peer sends.
+        """
         address = struct.pack("=H14x", socket.AF_UNSPEC)
         self._libc.connect(connection.fileno(), address, len(address))
 
@@ -213,12 +218,12 @@ class AcceptedConnections:
 
 @contextlib.contextmanager
 def _borrowed(descriptor: int) -> Iterator[socket.socket]:
-    """A second descriptor of a connection, which nobody can close under us."""
+    """Yield a second descriptor of a connection, which nobody else can close."""
     second = os.dup(descriptor)
     try:
         connection = socket.socket(fileno=second)
     except OSError:
-        # It is none of ours any more.
+        # It no longer is one of ours.
         os.close(second)
         raise
     with connection:
@@ -226,7 +231,7 @@ def _borrowed(descriptor: int) -> Iterator[socket.socket]:
 
 
 def _resident_bytes() -> int:
-    """Memory that this process has (proc(5))."""
+    """Return the resident memory of this process (proc(5))."""
     with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - many times a second
         return int(file.read().split()[1]) * PAGE_BYTES
 

@@ -1,8 +1,9 @@
-"""The listening side, pure: who is behind each routing id, and what they may ask.
+"""The listening side, pure: the sessions behind routing ids, and what each may request.
 
-`Acceptor.admit` decodes, answers what belongs to the connection itself (HELLO, proof, ping) and every
-malformed frame, and hands on the rest with the peer's identity. A peer without a session gets
-NEED_HELLO (W1); one that is silent for `IDLE` seconds is forgotten and must greet again.
+`Acceptor.admit` decodes frames. It answers messages about the connection itself (HELLO, proof,
+ping) and malformed frames, and passes all others on with the peer's identity. A peer without a
+session gets NEED_HELLO (see docs/SAFETY.md, W1). A peer that is silent for `IDLE` seconds is
+forgotten and must greet again.
 """
 
 from __future__ import annotations
@@ -48,23 +49,23 @@ from logboom.wire.transactions import Decide, OpenApplication
 IDLE: Final = 30.0
 """Seconds of silence after which a session is forgotten."""
 MAX_SESSIONS: Final = 20_000
-"""Sessions a listener keeps; past it the longest silent go first."""
+"""Maximum number of sessions of a listener; beyond it the longest silent are dropped first."""
 PROVE_S: Final = 10.0
 """Seconds that a node has to answer a challenge."""
 MAX_GREETINGS: Final = 1_000
-"""Challenges without an answer that are remembered; past it the oldest go first."""
+"""Maximum number of unanswered challenges; beyond it the oldest are dropped first."""
 MAX_CLIENT_ID: Final = 256
-"""Characters of a client id."""
+"""Maximum length of a client id, in characters."""
 MAX_CREDENTIALS: Final = 8 * 1024
-"""Bytes of the credentials in HELLO."""
+"""Maximum length of the credentials in HELLO, in bytes."""
 MAX_NONCE: Final = 64
-"""Bytes of a nonce."""
+"""Maximum length of a nonce, in bytes."""
 MAX_STRANGERS_FRAME: Final = 64 * 1024
-"""Bytes of a message frame that is looked at without a session: HELLO and PROVE are small."""
+"""Maximum message frame that is decoded without a session, in bytes: HELLO and PROVE are small."""
 MAX_CLIENTS_FRAME: Final = 2 * 1024 * 1024
-"""Bytes of a client's message frame."""
+"""Maximum message frame of a client, in bytes."""
 MAX_FRAMES: Final = 64
-"""Frames of a request: one message, and at most a batch for all that is sent to listeners today."""
+"""Maximum number of frames in a request. All requests that exist need one message and one batch."""
 CLIENT_COMMANDS: Final = (
     CreateTopic,
     AlterTopic,
@@ -80,12 +81,12 @@ CLIENT_COMMANDS: Final = (
 )
 """Commands that any client may propose; all others need the cluster key."""
 OPERATOR_COMMANDS: Final = (RemoveBroker,)
-"""Commands that a client with the cluster key may propose besides; all others need a node."""
+"""Commands that a client with the cluster key may propose as well; all others need a node."""
 
 
 @dataclass(slots=True)
 class PeerSession:
-    """A session: who greeted from this address."""
+    """The session of a peer that has greeted."""
 
     address: PeerAddress
     client_id: str
@@ -94,12 +95,12 @@ class PeerSession:
     version: int
     heard: float
     proven: bool = False
-    """Whether it proved that it holds the cluster key; nodes always did."""
+    """True if the peer has proved that it holds the cluster key; nodes always have."""
 
 
 @dataclass(slots=True)
 class _Handshake:
-    """A HELLO of a node that was challenged."""
+    """The HELLO of a node that was challenged."""
 
     hello: Hello
     nonce: bytes
@@ -108,7 +109,7 @@ class _Handshake:
 
 
 class Acceptor:
-    """Sessions of one or more listeners of a node."""
+    """The sessions of one or more listeners of a node."""
 
     def __init__(
         self, node_id: str, cluster_key: bytes, rng: random.Random, cluster_id: str = ""
@@ -124,8 +125,10 @@ class Acceptor:
         self._expelled: frozenset[str] = frozenset()
 
     def expel(self, name_servers: Collection[str]) -> None:
-        """These were removed from the group for good: they have no session here any more, and are
-        told so when they greet."""
+        """End the sessions of name servers that were removed from the group for good.
+
+        They are told so when they greet again.
+        """
         if len(name_servers) == len(self._expelled):
             return
         self._expelled = frozenset(name_servers)
@@ -138,26 +141,26 @@ class Acceptor:
 
     @property
     def greetings(self) -> int:
-        """Challenges to nodes that have no answer yet."""
+        """The number of unanswered challenges to nodes."""
         return len(self._greetings)
 
     def peer(self, address: PeerAddress) -> PeerSession | None:
-        """The session at an address, if there is one."""
+        """Return the session at an address, if there is one."""
         return self._peers.get(address)
 
     def kind_of(self, address: PeerAddress) -> PeerKind | None:
-        """The kind of the session at an address, if there is one."""
+        """Return the kind of the session at an address, if there is one."""
         peer = self._peers.get(address)
         return None if peer is None else peer.kind
 
     def admit(
         self, address: PeerAddress, frames: Sequence[Frame], out: Effects, now: float
     ) -> tuple[PeerSession, AnyMessage, Sequence[Frame]] | None:
-        """A request to serve, or None when the gate has dealt with it."""
+        """Decode a request; return it with its session, or None if it needs no further service."""
         peer = self._peers.get(address)
         try:
             if peer is None and frames and len(frames[0]) > MAX_STRANGERS_FRAME:
-                # A request after a reconnect, perhaps: it comes again after the greeting (W1).
+                # This may be a request after a reconnect. It is repeated after the greeting.
                 out.sends.append(Send(address, encode(NeedHello(0))))
                 return None
             _check_size(peer, frames)
@@ -188,7 +191,7 @@ class Acceptor:
         return None
 
     def sweep(self, now: float) -> list[PeerAddress]:
-        """Forget silent sessions, at most once a second; their addresses are returned."""
+        """Drop silent sessions, at most once a second, and return their addresses."""
         if now - self._swept < 1.0:
             return []
         self._swept = now
@@ -227,7 +230,7 @@ class Acceptor:
             del self._greetings[next(iter(self._greetings))]
         self._greetings[address] = _Handshake(hello, nonce, version, now)
         shown = proof(self._key, "listener", hello.nonce, nonce, hello.client_id)
-        # Not the HELLO's id: a challenge is no answer yet.
+        # The id is not that of HELLO, because a challenge is no answer yet.
         out.sends.append(Send(address, encode(Challenge(0, nonce, shown))))
 
     def _check(self, address: PeerAddress, message: Prove, out: Effects, now: float) -> None:
@@ -268,7 +271,7 @@ class Acceptor:
 
 
 def removed_text(name_server: str) -> str:
-    """What a name server is told that was removed."""
+    """Return the text that a removed name server gets."""
     return (
         f"{name_server} was removed from the group of name servers: it serves nobody any more; to "
         "take part again, join with an empty data folder under an id never used before"
@@ -276,7 +279,7 @@ def removed_text(name_server: str) -> str:
 
 
 def _fault_of(hello: Hello) -> str | None:
-    """What of a HELLO is longer than it may be; None: nothing."""
+    """Return the name of a HELLO field that is too long, or None."""
     if len(hello.client_id) > MAX_CLIENT_ID:
         return f"client_id of {len(hello.client_id)} characters; at most {MAX_CLIENT_ID} are taken"
     if len(hello.credentials) > MAX_CREDENTIALS:
@@ -287,7 +290,7 @@ def _fault_of(hello: Hello) -> str | None:
 
 
 def _check_size(peer: PeerSession | None, frames: Sequence[Frame]) -> None:
-    """Check the size of a request before anything of it is decoded.
+    """Check the size of a request before any of it is decoded.
 
     Raises:
         InvalidRequest: MALFORMED or TOO_LARGE.
@@ -301,7 +304,7 @@ def _check_size(peer: PeerSession | None, frames: Sequence[Frame]) -> None:
 
 
 def _denial(peer: PeerSession, message: WireMessage) -> LogboomError | None:
-    """Why a session may not ask this; None: it may."""
+    """Return the error if a session may not send a message, else None."""
     if peer.kind != "client":
         return None
     asked = message.command if isinstance(message, Propose) else message
@@ -323,6 +326,6 @@ def _denial(peer: PeerSession, message: WireMessage) -> LogboomError | None:
 
 
 def error_frames(number: int, error: LogboomError) -> list[Frame]:
-    """The frames that answer request `number` with an error."""
+    """Return the frames that answer request `number` with an error."""
     fields = {k: v for k, v in error.fields.items() if k != "id"}
     return encode(Failure(number, error.code, error.text, error.retryable, fields))

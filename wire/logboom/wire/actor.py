@@ -1,10 +1,11 @@
-"""The vocabulary of every node and of the client's core: events in, effects out.
+"""The vocabulary of nodes and of the client's core: events in, effects out.
 
-A core is `handle(events, now) -> Effects` and `deadline() -> float | None`. It holds no socket,
-disk, clock, thread or randomness; the skin (or the simulation) does what the effects say, in this
-order: write `writes` to the store, begin the sync of `token`, redial, send, hang up. (A redial
-comes with the HELLO to the new connection, so it goes first.) `Synced(token)` comes back as an event
-of a later turn once everything up to that token is on disk.
+A core is `handle(events, now) -> Effects` and `deadline() -> float
+
+ None`. It holds no socket, disk, clock, thread or randomness. The skin (or the simulation) carries
+out the effects in this order: write `writes` to the store, begin the sync of `token`, redial, send,
+hang up. A redial comes with the HELLO to the new connection, so it precedes the sends.
+`Synced(token)` is an event of a later turn, once everything up to that token is on disk.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ class Instant(NamedTuple):
     """One reading of a node's clocks."""
 
     mono: float
-    """Seconds, never back: deadlines, leases, holds."""
+    """Seconds that never go back, for deadlines, leases and holds."""
     wall_ms: int
-    """Milliseconds since 1970 UTC, may jump: append times, retention."""
+    """Milliseconds since 1970 UTC that may jump, for append times and retention."""
 
 
 class PeerAddress(NamedTuple):
@@ -33,33 +34,33 @@ class PeerAddress(NamedTuple):
 
 
 Address: TypeAlias = PeerAddress | str
-"""A peer: one that dialled us, or the endpoint ("host:port") that we dial."""
+"""A peer: one that dialled this process, or the endpoint ("host:port") that it dials."""
 
 
 class Received(NamedTuple):
-    """Frames came from a peer, undecoded."""
+    """Undecoded frames from a peer."""
 
     peer: Address
     frames: Sequence[Frame]
     untaken: int = 0
-    """Bytes sent to this peer that it has not taken yet, as far as they are followed."""
+    """Bytes sent to this peer that it has not taken yet, as far as this is tracked."""
 
 
 class Synced(NamedTuple):
-    """All writes up to and with this token are on disk."""
+    """All writes up to and including this token are on disk."""
 
     token: int
 
 
 class SyncFailed(NamedTuple):
-    """The disk refused: the process must end, a sync is never retried (Q14)."""
+    """A sync failed. The process must end, because a failed sync is never retried."""
 
     token: int
     reason: str
 
 
 class Call(NamedTuple):
-    """A wish from this process's own side (the client's API, a signal), in the core's own terms."""
+    """A request of this process itself (the client's API, a signal), in the core's own terms."""
 
     request: Any
 
@@ -68,14 +69,14 @@ Event: TypeAlias = Received | Synced | SyncFailed | Call
 
 
 class Send(NamedTuple):
-    """Frames to a peer. A first Send to an endpoint dials it."""
+    """Frames to a peer. The first to an endpoint dials it."""
 
     peer: Address
     frames: Sequence[Frame]
 
 
 class Note(NamedTuple):
-    """Something that whoever operates the node should read; the skin logs it."""
+    """A message for the operator of the node; the skin logs it."""
 
     severity: Literal["info", "warning", "error"]
     text: str
@@ -83,29 +84,32 @@ class Note(NamedTuple):
 
 @dataclass(slots=True)
 class Effects:
-    """What the skin is to do after one turn."""
+    """The actions for the skin after one turn."""
 
     sends: list[Send] = field(default_factory=list)
     redials: list[str] = field(default_factory=list)
-    """Endpoints whose connection is to be closed and dialled anew."""
+    """Endpoints whose connection is to be closed and dialled again."""
     hangups: list[str] = field(default_factory=list)
-    """Endpoints that are dialled no longer."""
+    """Endpoints whose connection is to be closed."""
     writes: Any = None
     """A WriteSet of the core's own store, or None."""
     token: int = 0
-    """Number of this turn's sync, growing; 0: nothing to sync."""
+    """Growing number of this turn's sync; 0 if there is nothing to sync."""
     notes: list[Note] = field(default_factory=list)
     stop: str | None = None
-    """Why the node must end, or "" for a graceful end."""
+    """The reason why the node must end, "" for a graceful end, or None."""
 
 
 class Core(Protocol):
     """A state machine that a skin or the simulation drives."""
 
     def handle(self, events: Sequence[Event], now: Instant) -> Effects:
-        """Take a turn's events; also called without any when `deadline` has come."""
+        """Handle the events of a turn, or none if `deadline` has passed."""
         ...
 
     def deadline(self) -> float | None:
-        """Monotonic time of the next turn that is wanted without events; ≤ now: at once."""
+        """Return the monotonic time of the next turn that is needed without events.
+
+        Any time up to now means at once.
+        """
         ...

@@ -1,5 +1,6 @@
-"""Batches from columns that lie in memory as Arrow has them: the reading of `Columns.arrow_buffers`
-the other way round, with nothing done per message.
+"""Batches from columns that are in memory in Arrow's layout.
+
+It is the reverse of `Columns.arrow_buffers`, with no work per message.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ def encode_arrow(
     codec: str = "none",
     key_summary: int = EVERY_BIT,
 ) -> bytes:
-    """One batch with an empty stamped head, of no producer yet.
+    """Encode a batch with an empty stamped head and no producer.
 
     Args:
-        columns: of `count` messages each; offsets begin at 0, and each blob ends where they do.
-        times: message times in ms, of the first message and the greatest. Without the column
-            `timestamp` all messages have the first.
-        key_summary: `hashing.key_mask` of every key, or-ed; more bits do no harm.
+        columns: Columns of `count` messages each; offsets begin at 0, and each blob ends at the last.
+        times: Message times in ms, of the first message and the greatest. All messages have the
+            first unless there is a column `timestamp`.
+        key_summary: `hashing.key_mask` of every key, or-ed; additional bits do no harm.
 
     Raises:
-        InvalidRequest: buffers whose lengths do not fit together; TOO_LARGE.
+        InvalidRequest: The lengths of the buffers do not fit together, or TOO_LARGE.
     """
     if not 0 < count <= MAX_COUNT:
         raise InvalidRequest(f"a batch holds 1 to {MAX_COUNT} messages, not {count}", "TOO_LARGE")

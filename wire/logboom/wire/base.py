@@ -12,8 +12,11 @@ class Command(Struct, frozen=True, tag_field="type", tag=str.lower, array_like=T
 
 
 MAX_NAME: Final = 512
-"""Characters of a name in a request. Topics, groups and so on have shorter ones, with a better text;
-this bounds what of a request is kept in tables."""
+"""Maximum length of a name in a request, in characters.
+
+Topics, groups and so on have lower limits with a better error text. This limit bounds the tables
+that keep parts of requests.
+"""
 Name: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME)]
 
 

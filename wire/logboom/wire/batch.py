@@ -115,7 +115,7 @@ def encode_batch(
     producer_epoch: int = NO_PRODUCER,
     base_sequence: int = NO_PRODUCER,
 ) -> bytes:
-    """One batch with an empty stamped head.
+    """Encode a batch with an empty stamped head.
 
     Args:
         values: one per message; None is a tombstone.
@@ -158,11 +158,11 @@ def assemble(
     producer: tuple[int, int, int],
     times: tuple[int, int],
 ) -> bytes:
-    """Head and body; the body's pieces are joined once, straight into the entry.
+    """Return the whole entry: head and body, with the body's pieces joined once.
 
     Args:
-        producer: its id, epoch and base sequence.
-        times: message times in ms, of the first message and the greatest.
+        producer: Its id, epoch and base sequence.
+        times: Message times in ms, of the first message and the greatest.
     """
     parts: list[bytes] = []
     attributes = tags = keys = 0
@@ -196,10 +196,10 @@ def _entry(parts: list[bytes], fields: tuple[int, ...]) -> bytes:
 
 
 def encode_control(kind: ControlKind, body: bytes) -> bytes:
-    """One control entry with an empty stamped head; `body` is opaque here.
+    """Encode a control entry with an empty stamped head; `body` is opaque here.
 
     Raises:
-        InvalidRequest: TOO_LARGE, or the kind is none without offsets.
+        InvalidRequest: The entry is too large, or the kind takes offsets.
     """
     if kind in (ControlKind.MESSAGES, ControlKind.LOST):
         raise InvalidRequest("a control entry needs a control kind: use encode_batch for messages")
@@ -210,12 +210,12 @@ def encode_control(kind: ControlKind, body: bytes) -> bytes:
 
 
 def encode_lost(count: int) -> bytes:
-    """One entry that stands for `count` lost messages, 1 to `MAX_COUNT`, with an empty stamped head.
+    """Encode an entry that stands for `count` lost messages, with an empty stamped head.
 
-    Its message times are before all others: no search for a time ends here.
+    Its message times precede all others, so that no search for a time ends here.
 
     Raises:
-        InvalidRequest: another count.
+        InvalidRequest: The count is not between 1 and `MAX_COUNT`.
     """
     if not 1 <= count <= MAX_COUNT:
         raise InvalidRequest(f"an entry stands for 1 to {MAX_COUNT} lost messages, not {count}")
@@ -227,7 +227,7 @@ def encode_lost(count: int) -> bytes:
 def set_producer(
     batch: bytes | memoryview, producer_id: int, producer_epoch: int, base_sequence: int
 ) -> bytes:
-    """The same batch for another producer id, epoch and sequence, its checksum renewed."""
+    """Return the same batch with another producer id, epoch and sequence, and a new checksum."""
     changed = bytearray(batch)
     try:
         _PRODUCER.pack_into(changed, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
@@ -239,12 +239,12 @@ def set_producer(
 
 
 def release(batch: bytes | memoryview, offset: int, side: int) -> bytes:
-    """The batch as the leader appends it on release, naming the parked entry it comes from.
+    """Return the batch as the leader appends it on release, with the position of the parked entry.
 
-    The apply that sees it removes that parking: once, whatever crashes.
+    Whoever applies it removes that parked entry, exactly once in spite of crashes.
 
     Raises:
-        InvalidRequest: the batch was released before, or is a control entry.
+        InvalidRequest: The batch was released before, or is a control entry.
     """
     head = peek(batch)
     if head.attributes & (Attribute.RELEASED | Attribute.CONTROL):
@@ -259,7 +259,7 @@ def release(batch: bytes | memoryview, offset: int, side: int) -> bytes:
 def released_from(
     batch: bytes | memoryview, head: BatchHead | None = None
 ) -> tuple[int, int] | None:
-    """Position (offset, side) of the parked entry that this batch was, or None."""
+    """Return the position (offset, side) of the parked entry that this batch was, or None."""
     head = _whole(batch, head)
     if not head.has(Attribute.RELEASED):
         return None
@@ -270,24 +270,24 @@ def released_from(
 def stamp(
     batch: bytes | memoryview, base_offset: int, leader_epoch: int, append_time_ms: int
 ) -> bytes:
-    """The batch with its stamped head: the only thing that a broker writes, in one copy."""
+    """Return the batch with its stamped head, the only part that a broker writes, in one copy."""
     head = STAMP.pack(base_offset, leader_epoch, append_time_ms)
     crc = crc32c(head).to_bytes(4, "little")
     return b"".join((head, crc, memoryview(batch)[STAMP_LENGTH:]))
 
 
 def open_batch(batch: bytes | memoryview, head: BatchHead | None = None) -> Columns:
-    """The columns of a batch; decompression waits for the first access.
+    """Return the columns of a batch; decompression waits for the first access.
 
-    Checksums are `validate_batch`'s affair. Without it a damaged body may be read as other messages, but
-    still nothing but DamagedBatch is raised.
+    Checksums are left to `validate_batch`. Without it a damaged body may be read as other messages,
+    but only DamagedBatch is ever raised.
 
     Args:
-        head: what `validate_batch` or `peek` returned, if it is at hand.
+        head: Result of `validate_batch` or `peek`, if there is one already.
 
     Raises:
-        DamagedBatch: now for a wrong length or a control entry, on first access for a body whose
-            columns do not hold together.
+        DamagedBatch: Immediately for a wrong length or a control entry, and on first access for a
+            body with inconsistent columns.
     """
     head = _whole(batch, head)
     if head.is_control:
@@ -296,10 +296,10 @@ def open_batch(batch: bytes | memoryview, head: BatchHead | None = None) -> Colu
 
 
 def control_body(batch: bytes | memoryview, head: BatchHead | None = None) -> bytes:
-    """The opaque bytes of a control entry.
+    """Return the opaque bytes of a control entry.
 
     Raises:
-        DamagedBatch: a wrong length, or the entry is a batch of messages.
+        DamagedBatch: The length is wrong, or the entry is a batch of messages.
     """
     head = _whole(batch, head)
     if not head.is_control:
@@ -308,12 +308,12 @@ def control_body(batch: bytes | memoryview, head: BatchHead | None = None) -> by
 
 
 def control_view(entry: bytes) -> memoryview:
-    """The same without a copy, of a control entry that was checked."""
+    """Return a view of the bytes of a control entry that was checked, without a copy."""
     return memoryview(entry)[HEAD_LENGTH:]
 
 
 def may_contain_tag(head: BatchHead, tags: Collection[str]) -> bool:
-    """Whether the batch may hold a message with one of `tags`; False is certain."""
+    """Return True if the batch may hold a message with one of `tags`; False is certain."""
     summary = head.tag_summary
     return any(summary & mask == mask for mask in map(tag_mask, tags))
 

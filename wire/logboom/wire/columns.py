@@ -71,10 +71,10 @@ class _Body:
 
 
 class Columns:
-    """The messages of one batch, or of a slice of it; `logboom.wire.batch.open_batch` makes it.
+    """The messages of a batch, or of a slice of it, as made by `logboom.wire.batch.open_batch`.
 
-    Any access to a message raises DamagedBatch if the body does not hold together, and IndexError
-    past the end.
+    Any access to a message raises DamagedBatch if the body is inconsistent, and IndexError beyond
+    the end.
     """
 
     __slots__ = ("_batch", "_body", "count", "first", "head")
@@ -89,7 +89,7 @@ class Columns:
     ) -> None:
         self.head: Final = head
         self.first: Final = first
-        """Where this slice begins in the batch; 0 for a whole batch."""
+        """Index in the batch at which this slice begins; 0 for a whole batch."""
         self.count: Final = head.count if count is None else count
         self._batch = batch
         self._body = body
@@ -108,71 +108,71 @@ class Columns:
         return self.base_offset + self.count
 
     def slice(self, start: int, stop: int | None = None) -> Columns:
-        """Messages `start` to `stop`, cut to what is there; shares the buffers."""
+        """Return messages `start` to `stop`, limited to those that exist, in shared buffers."""
         start = min(max(start, 0), self.count)
         end = self.count if stop is None else min(max(stop, start), self.count)
         return Columns(self.head, self._batch, self.first + start, end - start, self._opened())
 
     def from_offset(self, offset: int) -> Columns:
-        """The messages at `offset` and after: a pull may ask for the middle of a batch."""
+        """Return the messages from `offset` on: a pull may ask for the middle of a batch."""
         return self.slice(offset - self.base_offset)
 
     def value(self, i: int) -> bytes | None:
-        """Value of message `i`; None is a tombstone."""
+        """Return the value of message `i`; None is a tombstone."""
         return self._opened().value.get(self._place(i))
 
     def key(self, i: int) -> bytes | None:
-        """Key of message `i`."""
+        """Return the key of message `i`."""
         place, column = self._place(i), self._opened().key
         return None if column is None else column.get(place)
 
     def tag(self, i: int) -> str | None:
-        """Tag of message `i`."""
+        """Return the tag of message `i`."""
         place, column = self._place(i), self._opened().tag
         return None if column is None else column.get(place)
 
     def headers(self, i: int) -> dict[str, bytes] | None:
-        """Headers of message `i`."""
+        """Return the headers of message `i`."""
         place, column = self._place(i), self._opened().headers
         return None if column is None else _headers(column.get(place))
 
     def timestamp_ms(self, i: int) -> int:
-        """Message time of message `i`."""
+        """Return the message time of message `i`."""
         place, times = self._place(i), self._opened().timestamps
         return self.head.first_timestamp_ms if times is None else int(times[place])
 
     def values(self) -> list[bytes | None]:
-        """All values; the fast path."""
+        """Return all values; the fast path."""
         return self._opened().value.get_all(self.first, self.first + self.count)
 
     def keys(self) -> list[bytes | None]:
-        """All keys."""
+        """Return all keys."""
         column = self._opened().key
         if column is None:
             return [None] * self.count
         return column.get_all(self.first, self.first + self.count)
 
     def tags(self) -> list[str | None]:
-        """All tags; equal tags are one object."""
+        """Return all tags; equal tags are one object."""
         column = self._opened().tag
         if column is None:
             return [None] * self.count
         return column.get_all(self.first, self.first + self.count)
 
     def all_headers(self) -> list[dict[str, bytes] | None]:
-        """All headers."""
+        """Return all headers."""
         column = self._opened().headers
         if column is None:
             return [None] * self.count
         return [_headers(each) for each in column.get_all(self.first, self.first + self.count)]
 
     def encoded_headers(self) -> list[bytes | None] | None:
-        """All headers as they are stored, one msgpack map a message; None if none has any."""
+        """Return all headers as stored, one msgpack map per message; None if no message has any."""
         column = self._opened().headers
         return None if column is None else column.get_all(self.first, self.first + self.count)
 
     def timestamps(self) -> list[int]:
-        """All message times in ms."""
+        """Return all message times in ms."""
         times = self._opened().timestamps
         if times is None:
             return [self.head.first_timestamp_ms] * self.count
@@ -188,9 +188,9 @@ class Columns:
         Iterable[dict[str, bytes] | None],
         Iterable[int],
     ]:
-        """Offsets, keys, values, tags, headers, times to `map` a constructor over.
+        """Return offsets, keys, values, tags, headers and times, to map a constructor over.
 
-        Those of absent columns repeat without end: the offsets and the values end the walk.
+        Absent columns repeat without end: the offsets and the values end the iteration.
         """
         body = self._opened()
         return (
@@ -212,9 +212,9 @@ class Columns:
         Iterable[dict[str, bytes] | None],
         Iterable[int],
     ]:
-        """`parts` of the messages that `picked` names, by a byte each that is 1.
+        """Return `parts` of the messages that `picked` selects, by a byte 1 for each.
 
-        Values and keys that are not picked are not even cut out, if they are the most.
+        If most values and keys are not selected, they are not even cut out of the body.
         """
         if picked.count(1) * 2 > self.count:
             offsets, keys, values, tags, headers, times = self.parts()
@@ -233,11 +233,11 @@ class Columns:
         return compress(offsets, picked), keys, values, *rest
 
     def iter_rows(self) -> Iterator[Row]:
-        """One `Row` a message."""
+        """Yield one `Row` per message."""
         return zip(*self.parts(), strict=False)
 
     def arrow_buffers(self) -> ArrowBuffers:
-        """The buffers as Arrow lays them out, without a copy unless the body was compressed."""
+        """Return the buffers in Arrow's layout, without a copy unless the body was compressed."""
         body = self._opened()
         return ArrowBuffers(
             body.value.buffers(),

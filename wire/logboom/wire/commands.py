@@ -1,8 +1,8 @@
-"""Commands of the name server: what is proposed to the Raft log, and their results.
+"""Commands of the name servers, which are proposed to the Raft log, and their results.
 
-A command is plain data with its time inside; `logboom.metadata.state.state_machine` applies it, the same on
-every name server. Brokers and clients send commands in `Propose`; a few are made only by the raft
-leader itself (`NewTerm`, `FenceBroker`, `SetTarget`). Those of consumer groups are in
+A command is plain data with its time inside; `logboom.metadata.state.state_machine` applies it, the
+same on every name server. Brokers and clients send commands in `Propose`; a few are made only by
+the Raft leader itself (`NewTerm`, `FenceBroker`, `SetTarget`). Those of consumer groups are in
 `logboom.wire.group_commands`.
 """
 
@@ -18,9 +18,9 @@ from logboom.wire.view import TopicConfig
 
 
 class NewTerm(Command, frozen=True, array_like=True):
-    """First command of a raft leader's term: later fences must carry this term (SAFETY R13).
+    """The first command of a Raft leader's term: later fences must carry this term.
 
-    The first ever also founds the cluster: `cluster_id` is kept once and for all.
+    The first one of all also founds the cluster: its `cluster_id` is permanent.
     """
 
     term: int
@@ -30,13 +30,13 @@ class NewTerm(Command, frozen=True, array_like=True):
 
 
 class Barrier(Command, frozen=True, array_like=True):
-    """Does nothing: its commit makes the reads after it linearizable."""
+    """A command without effect, whose commit makes the reads after it linearizable."""
 
 
 class RegisterBroker(Command, frozen=True, array_like=True):
-    """A broker's process begins: a new instance epoch, all its leaderships end (Q2, Q3, Q13).
+    """Register the new process of a broker: a new instance epoch, which ends all its leaderships.
 
-    `incarnation` is random per registration, so that a retry is recognised. `suspect` says that
+    `incarnation` is random per registration, so that a retry is recognised. `suspect` means that
     the store may have lost synced data: the broker leaves every ISR that has another member.
     """
 
@@ -50,7 +50,10 @@ class RegisterBroker(Command, frozen=True, array_like=True):
 
 
 class FenceBroker(Command, frozen=True, array_like=True):
-    """The raft leader of `term` saw no heartbeat for a session: fence, ISR and election at once."""
+    """Fence a broker whose heartbeats the Raft leader of `term` missed for a session.
+
+    The broker leaves the ISRs, and its queues elect leaders, in the same command.
+    """
 
     broker: str
     instance_epoch: int
@@ -59,7 +62,7 @@ class FenceBroker(Command, frozen=True, array_like=True):
 
 
 class StepDown(Command, frozen=True, array_like=True):
-    """A broker stops in good order: other ISR members take over all that it leads."""
+    """Hand over all leaderships of a broker that stops to other ISR members."""
 
     broker: str
     instance_epoch: int
@@ -99,19 +102,19 @@ class DeleteTopic(Command, frozen=True, array_like=True):
 
 
 class IsrChange(Struct, frozen=True, array_like=True):
-    """A leader's wish for one queue: compare `version` and set the ISR."""
+    """A leader's request for one queue: compare `version` and set the ISR."""
 
     topic_id: int
     queue: int
     leader_epoch: int
     version: int
     isr: list[tuple[str, int]]
-    """(broker, instance epoch); the epoch of the asking leader counts too. A stale one is
-    refused (Q6)."""
+    """(broker, instance epoch) of each member, including the requesting leader. A stale epoch is
+    refused, because that broker may have lost data since."""
 
 
 class AlterIsr(Command, frozen=True, array_like=True):
-    """ISR changes by the leader of these queues; each is answered on its own."""
+    """ISR changes by the leader of these queues; each has its own result."""
 
     broker: str
     instance_epoch: int
@@ -120,7 +123,7 @@ class AlterIsr(Command, frozen=True, array_like=True):
 
 
 class QueueTail(Struct, frozen=True, array_like=True):
-    """What a replica holds: the epoch of its last entry and its end position."""
+    """The content of a replica: the epoch of its last entry and its end position."""
 
     topic_id: int
     queue: int
@@ -130,7 +133,10 @@ class QueueTail(Struct, frozen=True, array_like=True):
 
 
 class ReportTails(Command, frozen=True, array_like=True):
-    """A suspect broker says what it holds; if all eligible are suspect the greatest leads (Q13)."""
+    """Report the content of a suspect broker.
+
+    If all eligible replicas are suspect, the one with the greatest end leads.
+    """
 
     broker: str
     instance_epoch: int
@@ -139,9 +145,9 @@ class ReportTails(Command, frozen=True, array_like=True):
 
 
 class ReportDamage(Command, frozen=True, array_like=True):
-    """Queues whose replica at this broker is damaged: it leaves their ISR first (Q14).
+    """Report queues whose replica at this broker is damaged, so that it leaves their ISR first.
 
-    With `mended` True the replica is whole again and may be led and grown as any other.
+    With `mended` True the replica is whole again and may lead and join the ISR like any other.
     """
 
     broker: str
@@ -152,10 +158,10 @@ class ReportDamage(Command, frozen=True, array_like=True):
 
 
 class ReportRoom(Command, frozen=True, array_like=True):
-    """Whether a broker's disk takes writes.
+    """Report whether a broker's disk accepts writes.
 
-    One that is `full` leaves each ISR that has the copies it needs without it, and leads such a
-    queue no more; it joins none before it has said that it has room again.
+    A `full` broker leaves each ISR that has enough copies without it, and no longer leads these
+    queues. It joins no ISR before it has reported free space.
     """
 
     broker: str
@@ -165,14 +171,16 @@ class ReportRoom(Command, frozen=True, array_like=True):
 
 
 class AllocateProducerIds(Command, frozen=True, array_like=True):
-    """Reserve `count` producer ids, never given before."""
+    """Reserve `count` producer ids that were never used before."""
 
     count: int
 
 
 class ElectLeader(Command, frozen=True, array_like=True):
-    """Move a queue's leadership to an ISR member (an operator's wish; `prefer` None = the first
-    live replica in placement order)."""
+    """Move a queue's leadership to an ISR member at an operator's request.
+
+    `prefer` None: the first live replica in placement order.
+    """
 
     topic: str
     queue: int
@@ -202,13 +210,13 @@ AnyCommand = (
 
 
 class CommandResult(Struct, frozen=True, array_like=True, omit_defaults=True):
-    """Result of one command: an error code (empty = done), its text and fields, and a value.
+    """The result of a command: an error code ("" if done), its text and fields, and a value.
 
-    `version` is the metadata version after the command. `value`: the instance epoch
-    (RegisterBroker), first producer id (AllocateProducerIds), a code per change, "" = done
+    `version` is the metadata version after the command. `value` is the instance epoch
+    (RegisterBroker), the first producer id (AllocateProducerIds), a code per change, "" = done
     (AlterIsr; commits, releases, starts, resets and expiries of groups), the topic id
-    (CreateTopic), the member epoch (JoinGroup), the group id (AlterGroup), what
-    `OpenTransaction` and `Decide` say, else None.
+    (CreateTopic), the member epoch (JoinGroup), the group id (AlterGroup), the answers of
+    `OpenApplication` and `Decide`, else None.
     """
 
     version: int

@@ -1,9 +1,9 @@
 """The codecs of a batch body: none, LZ4 block, Zstandard frame.
 
-The plain length stands in the batch head, so nothing here trusts a size that is written inside
-the compressed bytes: output never grows past the length that the caller states (SAFETY W3).
-A Zstandard context serves one call at a time and is dear to make: idle ones wait in a list, whose
-pop and append are atomic, so threads never share one.
+The plain length is in the batch head, so no size inside the compressed bytes is trusted: output
+never grows beyond the length that the caller gives. A Zstandard context serves one call at a time
+and is expensive to create. Idle ones are kept in a list, whose pop and append are atomic, so that
+threads never share one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import zstandard
 from logboom.wire.errors import DamagedBatch, InvalidRequest
 
 ZSTD_LEVEL: Final[int] = 3
-"""Zstandard's own default; above it a Python producer waits for the compressor."""
+"""Zstandard's default level; above it a Python producer waits for the compressor."""
 
 
 _idle_compressors: list[zstandard.ZstdCompressor] = []
@@ -25,7 +25,7 @@ _idle_decompressors: list[zstandard.ZstdDecompressor] = []
 
 
 class Codec(IntEnum):
-    """How a body is stored; the number travels in the lowest three attribute bits."""
+    """The codec of a body, as in the lowest three attribute bits."""
 
     NONE = 0
     LZ4 = 1
@@ -33,10 +33,10 @@ class Codec(IntEnum):
 
 
 def codec_for(name: str) -> Codec:
-    """The codec called "none", "lz4" or "zstd".
+    """Return the codec called "none", "lz4" or "zstd".
 
     Raises:
-        InvalidRequest: no codec has this name.
+        InvalidRequest: No codec has this name.
     """
     try:
         return Codec[name.upper()]
@@ -46,7 +46,7 @@ def codec_for(name: str) -> Codec:
 
 
 def compress(codec: Codec, plain: bytes) -> bytes:
-    """`plain` as `codec` stores it; the result may be longer than `plain`."""
+    """Return `plain` as `codec` stores it; the result may be longer than `plain`."""
     match codec:
         case Codec.NONE:
             return plain
@@ -58,10 +58,10 @@ def compress(codec: Codec, plain: bytes) -> bytes:
 
 
 def decompress(codec: Codec, stored: bytes | memoryview, plain_length: int) -> bytes:
-    """The `plain_length` bytes that `stored` holds; never allocates more than that.
+    """Return the `plain_length` bytes in `stored`; never allocates more than that.
 
     Raises:
-        DamagedBatch: `stored` is no whole block of the codec, or holds another length.
+        DamagedBatch: `stored` is not a whole block of the codec, or has another length.
     """
     match codec:
         case Codec.NONE:
@@ -88,7 +88,7 @@ def _lz4(stored: bytes | memoryview, plain_length: int) -> bytes:
 
 def _zstd(stored: bytes | memoryview, plain_length: int) -> bytes:
     try:
-        # A frame that states its size is allocated by that size, whatever the limit says.
+        # A frame with a stated size is allocated by that size, whatever the limit is.
         stated = zstandard.get_frame_parameters(stored).content_size
         if stated not in (plain_length, zstandard.CONTENTSIZE_UNKNOWN):
             raise DamagedBatch(

@@ -1,7 +1,7 @@
-"""The body of a CURSOR_DELTA entry: what subscriptions acknowledged, and what came to nothing.
+"""The body of a CURSOR_DELTA entry: acknowledgements and failed deliveries of subscriptions.
 
-A msgpack list of `CursorDelta`s, one per subscription that a loop turn changed. Applied in the order
-of the log they give each subscription's cursor; applied twice they give the same.
+It is a msgpack list of `CursorDelta`s, one per subscription that a turn changed. Applied in log
+order they yield each subscription's cursor. Applying one twice has no further effect.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from logboom.wire.validation import damaged
 
 
 class CursorDelta(Struct, frozen=True, array_like=True):
-    """What happened to one subscription."""
+    """The changes of one subscription."""
 
     subscription: str
     change: Literal["acked", "whole", "ended"]
-    """acked: in addition to what was; whole: nothing else; ended: the subscription is gone."""
+    """acked: in addition to earlier deltas; whole: in place of them; ended: the subscription is
+    gone."""
     floor: int = 0
-    """Everything below is acknowledged."""
+    """Everything below this offset is acknowledged."""
     acked: list[int] = msgspec.field(default_factory=list)
-    """Pairs: the gap from the floor, or the span before, and the length of a span."""
+    """Pairs: the gap from the floor, or from the previous span, and the length of a span."""
     counts: list[int] = msgspec.field(default_factory=list)
-    """Triples: the gap from offset 0 or the run before, the length of a run, and how many deliveries
-    of its messages came to nothing."""
+    """Triples: the gap from offset 0 or the previous run, the length of a run, and the failed
+    deliveries of each of its messages."""
 
     def spans(self) -> Iterator[Span]:
         """The spans of `acked`."""
@@ -39,7 +40,7 @@ class CursorDelta(Struct, frozen=True, array_like=True):
             yield at - length, at
 
     def counted(self) -> Iterator[tuple[int, int]]:
-        """(offset, deliveries that came to nothing)."""
+        """(offset, failed deliveries) of all runs."""
         at = 0
         triples = zip(self.counts[::3], self.counts[1::3], self.counts[2::3], strict=True)
         for gap, length, count in triples:
@@ -52,7 +53,7 @@ _decode: Final = msgspec.msgpack.Decoder(list[CursorDelta]).decode
 
 
 def pack_spans(spans: Iterable[Span], floor: int = 0) -> list[int]:
-    """`CursorDelta.acked` of spans from `floor` on, lowest first."""
+    """Return `CursorDelta.acked` for spans from `floor` on, lowest first."""
     packed: list[int] = []
     at = floor
     for start, stop in spans:
@@ -62,11 +63,11 @@ def pack_spans(spans: Iterable[Span], floor: int = 0) -> list[int]:
 
 
 def pack_counts(counts: Mapping[int, int]) -> list[int]:
-    """`CursorDelta.counts` of offset → count."""
+    """Return `CursorDelta.counts` for a mapping of offset to count."""
     packed: list[int] = []
     at = 0
     ordered = sorted(counts.items())
-    # Offsets of a run less their places in the list are one number.
+    # Offsets of a run minus their indices in the list are the same number.
     runs = groupby(enumerate(ordered), key=lambda each: (each[1][0] - each[0], each[1][1]))
     for (_, count), run in runs:
         members = [offset for _, (offset, _) in run]
@@ -76,15 +77,15 @@ def pack_counts(counts: Mapping[int, int]) -> list[int]:
 
 
 def encode_deltas(deltas: list[CursorDelta]) -> bytes:
-    """The body of an entry."""
+    """Encode the body of an entry."""
     return msgspec.msgpack.encode(deltas)
 
 
 def decode_deltas(body: bytes | memoryview) -> list[CursorDelta]:
-    """What `encode_deltas` made.
+    """Decode the body of an entry.
 
     Raises:
-        DamagedBatch: it is no such body, or of a later version.
+        DamagedBatch: The body is not valid, or of a later version.
     """
     try:
         deltas = _decode(body)

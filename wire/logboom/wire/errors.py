@@ -1,4 +1,4 @@
-"""The one error table: every code that travels in an answer or is raised to a user.
+"""The table of all errors: every code that travels in an answer or is raised to a user.
 
 LogboomError
 ├── RetryableError            the same request may succeed later; the client retries by itself
@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Final
 
 
 class LogboomError(Exception):
-    """Root of all errors. `str(error)` is one line that says what and how to mend it."""
+    """Root of all errors. `str(error)` is one line with the problem and the remedy."""
 
     default_code: ClassVar[str] = "INTERNAL"
     retryable: ClassVar[bool] = False
@@ -55,7 +55,7 @@ class RetryableError(LogboomError):
 
 
 class TimedOut(RetryableError):
-    """The deadline passed before an answer came; the outcome may be unknown."""
+    """The deadline passed before an answer arrived; the outcome may be unknown."""
 
     default_code = "TIMED_OUT"
 
@@ -73,7 +73,7 @@ class NotLeader(RetryableError):
 
 
 class NotEnoughReplicas(RetryableError):
-    """acks=all asked, but the ISR is below min_in_sync."""
+    """acks=all was requested, but the ISR is smaller than min_in_sync."""
 
     default_code = "NOT_ENOUGH_REPLICAS"
 
@@ -85,62 +85,62 @@ class InvalidRequest(LogboomError):
 
 
 class InvalidFilter(InvalidRequest):
-    """A filter expression that cannot be read; `pointer()` shows the character.
+    """A filter expression is invalid; `pointer()` shows the character.
 
-    Fields: `expression` as it was given, `position` (characters before the wrong one; the length
-    where something is missing at the end) and `expected`, what would have been right there.
+    Fields: `expression` as it was given, `position` (characters before the wrong one, or the length
+    if something is missing at the end) and `expected`, a description of valid input there.
     """
 
     default_code = "INVALID_FILTER"
 
     def pointer(self, width: int = 76) -> str:
-        """Two lines: the expression around the character, and a caret below it."""
+        """Return two lines: the expression around the character, and a caret below it."""
         expression = str(self.fields.get("expression", ""))
         at = self.fields.get("position", 0)
         at = min(max(at, 0), len(expression)) if isinstance(at, int) else 0
         first = max(0, at - width // 2)
-        # A tab or a line end would push the caret away from its character.
+        # A tab or a line end would move the caret away from its character.
         shown = "".join(c if c.isprintable() else " " for c in expression[first : first + width])
         return f"{shown}\n{' ' * (at - first)}^ expected {self.fields.get('expected', '')}"
 
 
 class UnknownResource(LogboomError):
-    """No such topic, queue, broker or consumer group."""
+    """The topic, queue, broker, subscription or consumer group does not exist."""
 
     default_code = "UNKNOWN_TOPIC"
 
 
 class AlreadyExists(LogboomError):
-    """A topic of this name exists."""
+    """A topic of this name exists already."""
 
     default_code = "TOPIC_EXISTS"
 
 
 class Refused(LogboomError):
-    """The other side will not do this: wrong version or key, too few brokers, or fenced."""
+    """The other side refuses: wrong version or key, too few brokers, or fenced."""
 
     default_code = "FENCED"
 
 
 class ProducerError(LogboomError):
-    """The producer's sequence or epoch does not fit what the queue holds."""
+    """The producer's sequence or epoch does not match the queue."""
 
     default_code = "OUT_OF_ORDER_SEQUENCE"
 
 
 class GroupError(LogboomError):
-    """A member is out of its group, or asks what does not fit the group's state.
+    """A member is not in its group, or its request does not match the group's state.
 
-    UNKNOWN_MEMBER: join again. INSTANCE_TAKEN: do not, another process has this one's name. Fields
-    of SUBSCRIPTION_MISMATCH: `version`, and `missing`, `extra` and `different`, topics where the
-    member's subscription is not the group's.
+    UNKNOWN_MEMBER: join again. INSTANCE_TAKEN: do not join again, because another process has taken
+    this one's name. Fields of SUBSCRIPTION_MISMATCH: `version`, and `missing`, `extra` and
+    `different`, topics for which the member's subscription differs from the group's.
     """
 
     default_code = "UNKNOWN_MEMBER"
 
 
 class TransactionError(LogboomError):
-    """The transaction cannot go on: nothing of it was, or will be, published."""
+    """The transaction cannot continue: none of it was, or will be, published."""
 
     default_code = "TRANSACTION_ABORTED"
 
@@ -152,13 +152,13 @@ class OffsetOutOfRange(LogboomError):
 
 
 class DamagedBatch(LogboomError):
-    """A batch whose checksum, length or version does not hold."""
+    """A batch has a wrong checksum, length or version."""
 
     default_code = "DAMAGED_BATCH"
 
 
 class DataDamaged(LogboomError):
-    """Stored data is damaged and no good copy is reachable (SAFETY Q14)."""
+    """Stored data is damaged and no good copy is reachable."""
 
     default_code = "DATA_DAMAGED"
 
@@ -176,7 +176,7 @@ class StartError(LogboomError):
 
 
 class InternalError(LogboomError):
-    """A bug of ours; the text carries what to report."""
+    """A bug in logboom; the text contains the details to report."""
 
     default_code = "INTERNAL"
 
@@ -233,9 +233,9 @@ CODES: Final[dict[str, type[LogboomError]]] = {
     "BAD_CONFIG": StartError,
     "INTERNAL": InternalError,
 }
-"""Every code and the class that carries it."""
+"""Every code, and the class that stands for it."""
 
 
 def error_for(code: str, text: str, fields: dict[str, Any] | None = None) -> LogboomError:
-    """The exception for a code; a code of a later version becomes a plain LogboomError."""
+    """Return the exception for a code; an unknown code becomes a plain LogboomError."""
     return CODES.get(code, LogboomError)(text, code, **(fields or {}))

@@ -1,4 +1,7 @@
-"""Messages to frames and back. Hostile bytes raise InvalidRequest, never anything else."""
+"""Encoding of messages as frames, and decoding.
+
+Hostile bytes raise InvalidRequest and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,17 @@ _decoder: Final[msgspec.msgpack.Decoder[AnyMessage]] = msgspec.msgpack.Decoder(A
 
 
 def encode(message: WireMessage, batches: Sequence[Frame] = ()) -> list[Frame]:
-    """The frames of a message and the batches behind it."""
+    """Return the frames of a message and of the batches that follow it."""
     if batches:
         return [_encode(message), *batches]
     return [_encode(message)]
 
 
 def decode(frames: Sequence[Frame]) -> AnyMessage:
-    """The message in the first frame.
+    """Return the message in the first frame.
 
     Raises:
-        InvalidRequest: MALFORMED, UNKNOWN_TYPE or TOO_LARGE, with `fields["id"]` where it is known.
+        InvalidRequest: MALFORMED, UNKNOWN_TYPE or TOO_LARGE, with `fields["id"]` if it is known.
     """
     if not frames:
         raise InvalidRequest("empty message: send at least the message frame", "MALFORMED")
@@ -54,7 +57,7 @@ def _refusal(head: Frame, why: str) -> InvalidRequest:
 
 
 def id_of(head: Frame) -> int:
-    """The correlation id of a message frame that need not be well-formed; 0: it tells none."""
+    """Return the correlation id of a message frame, which may be malformed; 0 if it has none."""
     try:
         raw = msgspec.msgpack.decode(head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError):

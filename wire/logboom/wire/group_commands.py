@@ -1,9 +1,9 @@
 """Commands of consumer groups, part of `logboom.wire.commands.AnyCommand`.
 
-Members talk to their group's coordinator, a broker, which proposes what has to be remembered. The
-epochs fence: of the member, of the owner of a queue, of the coordinator, of the group (R13, G1).
-`SetTarget` is made by the raft leader alone; `AlterGroup`, `DeleteGroup` and `ResetOffsets` are an
-operator's.
+Members talk to their group's coordinator, a broker, which proposes the commands. Epochs of the
+member, of the owner of a queue, of the coordinator and of the group fence out stale senders (see
+docs/SAFETY.md, R13 and G1). `SetTarget` is made by the Raft leader alone; `AlterGroup`,
+`DeleteGroup` and `ResetOffsets` come from operators.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from logboom.wire.base import Command
 from logboom.wire.group_view import GroupConfig
 
 NOBODY: Final = 0xFFFF
-"""Instead of a member's place in a row of `SetTarget`: this queue has no owner."""
+"""In place of a member's index in a row of `SetTarget`: this queue has no owner."""
 
 
 class QueueCommit(Struct, frozen=True, array_like=True, gc=False):
-    """A member is done with all before `offset` in a queue that it has."""
+    """A member has finished everything before `offset` in a queue that it owns."""
 
     topic_id: int
     queue: int
     owner_epoch: int
     offset: int
     seen_end: int
-    """Greatest end of the queue that the member's pulls showed; no commit goes beyond (G3)."""
+    """Greatest end of the queue that the member's pulls have shown; a commit never goes beyond
+    it."""
     ranges: bytes = b""
     """Finished ranges above `offset`."""
 
 
 class JoinGroup(Command, frozen=True, array_like=True):
-    """A member comes, or comes again: value is its member epoch, the former one is fenced.
+    """Add a member, or a member that joins again; the value is its epoch, which fences older ones.
 
-    A group that does not exist yet is made, with `config`. A static member (`instance`) takes over
-    what the former process of that name had; one that comes `again` does not take it back from its
-    successor: INSTANCE_TAKEN, or two of one name would throw each other out for ever. The
-    subscription must be the group's own unless
-    `replace` is set, which gives the group this one.
+    A group that does not exist is created, with `config`. A static member (`instance`) takes over
+    from the former process of that name. One that comes `again` does not take its place back from
+    its successor (INSTANCE_TAKEN), or two processes of one name would replace each other for ever.
+    The subscription must be the group's own unless `replace` is set, which changes the group's.
     """
 
     group: str
@@ -51,14 +51,14 @@ class JoinGroup(Command, frozen=True, array_like=True):
     replace: bool
     config: GroupConfig
     coordinator_epoch: int
-    """Under which the asking broker coordinates; 0 if it knows no such group."""
+    """Epoch in which the proposing broker coordinates; 0 if it does not know the group."""
     time_ms: int
     again: bool = False
     """The process was a member before."""
 
 
 class LeaveGroup(Command, frozen=True, array_like=True):
-    """A member goes in good order, with its last commits; value is a code per release."""
+    """Remove a member that leaves, with its last commits; the value is a code per release."""
 
     group: str
     member: str
@@ -68,7 +68,7 @@ class LeaveGroup(Command, frozen=True, array_like=True):
 
 
 class ExpireMembers(Command, frozen=True, array_like=True):
-    """Members were silent for a session, or did not release in time (G2); a code for each."""
+    """Remove members that were silent for a session or did not release in time; a code for each."""
 
     group: str
     coordinator: str
@@ -79,16 +79,17 @@ class ExpireMembers(Command, frozen=True, array_like=True):
 
 
 class SetTarget(Command, frozen=True, array_like=True):
-    """Who shall have which queue, as allocated for the group as it was at `group_epoch`.
+    """The owners of queues, as allocated for the group as of `group_epoch`.
 
-    In parts if it is large: each names some topics, `last` ends them. `fault`: the strategy could
-    not allocate, and without rows all stays as it is; or it gives some queues to nobody.
+    A large target comes in parts: each names some topics, and `last` ends them. With `fault` and no
+    rows the strategy could not allocate, and nothing changes; with rows it left some queues
+    unowned.
     """
 
     group: str
     group_epoch: int
     rows: list[tuple[int, bytes]]
-    """(topic id, little-endian u16 per queue): the owner's place among the group's members, sorted
+    """(topic id, little-endian u16 per queue): the owner's index among the group's members, sorted
     by name (instance, or else id), or `NOBODY`."""
     last: bool
     fault: str
@@ -96,7 +97,7 @@ class SetTarget(Command, frozen=True, array_like=True):
 
 
 class ReleaseQueues(Command, frozen=True, array_like=True):
-    """Last commit and release in one (G1); a code per queue, one that is refused stays owned."""
+    """Commit for the last time and release; a code per queue. A refused queue stays owned."""
 
     group: str
     member: str
@@ -122,7 +123,10 @@ class GroupCommits(Struct, frozen=True, array_like=True, gc=False):
 
 
 class CommitOffsets(Command, frozen=True, array_like=True):
-    """What a coordinator gathered from its groups; a code per queue, in order, "" = done."""
+    """The commits that a coordinator has gathered from its groups.
+
+    The value is a code per queue, in order; "" is done.
+    """
 
     coordinator: str
     groups: list[GroupCommits]
@@ -130,7 +134,7 @@ class CommitOffsets(Command, frozen=True, array_like=True):
 
 
 class SetStart(Command, frozen=True, array_like=True):
-    """Where a group starts in queues that it never had; the first to say so wins."""
+    """Set the start of a group in queues that it never consumed; the first command wins."""
 
     group: str
     coordinator_epoch: int
@@ -140,7 +144,7 @@ class SetStart(Command, frozen=True, array_like=True):
 
 
 class ResetOffsets(Command, frozen=True, array_like=True):
-    """Move committed offsets, also back; owners go on from there in a new owner epoch.
+    """Move committed offsets, also back; owners continue from there in a new owner epoch.
 
     Value: a code per queue.
     """
@@ -152,23 +156,26 @@ class ResetOffsets(Command, frozen=True, array_like=True):
 
 
 class AlterGroup(Command, frozen=True, array_like=True):
-    """Change settings or the subscription of a group, or make one. None leaves it as it is."""
+    """Change settings or the subscription of a group, or create one.
+
+    None leaves a value as it is.
+    """
 
     group: str
     config: GroupConfig | None
     subscription: dict[str, str] | None
     create: bool
-    """Make the group if it does not exist."""
+    """Create the group if it does not exist."""
     time_ms: int
 
 
 class DeleteGroup(Command, frozen=True, array_like=True):
-    """Forget a group without members, its offsets and its retries; its id is never used again."""
+    """Delete a group without members, its offsets and its retries; its id is never used again."""
 
     group: str
     time_ms: int
     dead_letters: bool = False
-    """Delete its dead letters too."""
+    """Delete its dead letters, too."""
 
 
 GroupCommand = (

@@ -1,8 +1,9 @@
 """Messages between the members of consumer groups, their coordinators and the queues' leaders.
 
-Part of `logboom.wire.messages.AnyMessage`. A member joins at its group's coordinator (any broker,
-if the group is new), then keeps one GroupHeartbeat held there: the answer brings all its queues
-whenever they change. Commits and releases go to the coordinator too; pulls go to the leaders.
+They are part of `logboom.wire.messages.AnyMessage`. A member joins at its group's coordinator (any
+broker, if the group is new), then keeps one GroupHeartbeat held there: the answer contains all its
+queues whenever they change. Commits and releases go to the coordinator, too; pulls go to the
+leaders.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from logboom.wire.group_view import GroupConfig, OwnedQueue, QueueKey
 
 
 class QueueStatus(Struct, frozen=True, array_like=True, gc=False):
-    """How a member fares with one of its queues; told only of queues that are not simply read."""
+    """The state of a member's queue; sent only for queues that are not simply read."""
 
     topic_id: int
     queue: int
     state: str
-    """Why nothing moves, in a few words: "paused", "full cache", "handler running", "not polled",
-    "lock refused", "draining"."""
+    """Why there is no progress, in a few words: "paused", "full cache", "handler running", "not
+    polled", "lock refused", "draining"."""
     since_ms: int
-    """How long this has been so."""
+    """Duration of this state."""
     cached_messages: int = 0
     cached_bytes: int = 0
 
 
 class GroupJoin(Request, array_like=True):
-    """Become a member, or come again after being fenced; answered by GroupJoined.
+    """Join a group, or join again after being fenced; answered by GroupJoined.
 
     Errors: NOT_COORDINATOR (fields `coordinator`, which is in `leader` too, its `endpoint`, and
-    `epoch`), SUBSCRIPTION_MISMATCH (fields name the difference), INVALID_FILTER (field `topic`
-    besides), INSTANCE_TAKEN, INVALID_ARGUMENT, TOO_LARGE, UNAVAILABLE.
+    `epoch`), SUBSCRIPTION_MISMATCH (fields name the difference), INVALID_FILTER (also with field
+    `topic`), INSTANCE_TAKEN, INVALID_ARGUMENT, TOO_LARGE, UNAVAILABLE.
     """
 
     group: Name
@@ -50,11 +51,12 @@ class GroupJoin(Request, array_like=True):
     config: GroupConfig
     """Used only if the group is new."""
     again: bool = False
-    """This process was a member before: its instance may be another's by now, which stays."""
+    """This process was a member before. If another process has taken over its instance, that one
+    stays."""
 
 
 class GroupJoined(WireMessage, array_like=True):
-    """The member exists in `epoch`; its queues come with the first GroupHeartbeat."""
+    """The member exists in `epoch`; its queues follow with the first GroupHeartbeat."""
 
     epoch: int
     config: GroupConfig
@@ -63,7 +65,7 @@ class GroupJoined(WireMessage, array_like=True):
 
 
 class GroupHeartbeat(Request, array_like=True):
-    """Proof of life, held up to `wait_ms` until what the member should know is newer than `seen`.
+    """A sign of life, held up to `wait_ms` until there is news for the member beyond `seen`.
 
     The first of an epoch has `seen` -1 and is answered at once. Errors: NOT_COORDINATOR,
     UNKNOWN_MEMBER and STALE_EPOCH (join again; everything owned is lost), UNKNOWN_GROUP.
@@ -73,13 +75,13 @@ class GroupHeartbeat(Request, array_like=True):
     member: Name
     epoch: int
     seen: int
-    """`version` of the last GroupAssigned that the member took; -1: of none."""
+    """`version` of the last GroupAssigned that the member took; -1 if none."""
     wait_ms: int
     status: list[QueueStatus] = msgspec.field(default_factory=list)
 
 
 class GroupAssigned(WireMessage, array_like=True):
-    """All queues of the member as of `version`; a queue that is not listed is not its own."""
+    """All queues of the member as of `version`; it does not own any others."""
 
     version: int
     queues: list[OwnedQueue]
@@ -87,15 +89,16 @@ class GroupAssigned(WireMessage, array_like=True):
     topics: dict[int, str]
     """Names of the topics of these queues."""
     subscription: dict[str, str]
-    """The group's; newer than what the member joined with: adopt it (join again with it)."""
+    """The group's subscription. If it is newer than the member's, the member joins again with
+    it."""
     subscription_version: int
     config: GroupConfig
     ended: list[QueueKey] = msgspec.field(default_factory=list)
-    """Queues whose owner before ended without leaving, as far as the coordinator knows."""
+    """Queues whose previous owner ended without leaving, as far as the coordinator knows."""
 
 
 class GroupRelease(Request, array_like=True):
-    """Last commits and release of drained queues (G1); answered by GroupCommitted."""
+    """Commit drained queues for the last time and release them; answered by GroupCommitted."""
 
     group: Name
     member: Name
@@ -113,13 +116,16 @@ class GroupCommit(Request, array_like=True):
 
 
 class GroupCommitted(WireMessage, array_like=True):
-    """One code per queue, in order; "" is done. STALE_EPOCH, NOT_OWNER: the queue is another's."""
+    """One code per queue, in order; "" is done.
+
+    STALE_EPOCH, NOT_OWNER: another member owns the queue.
+    """
 
     codes: list[str]
 
 
 class GroupLeave(Request, array_like=True):
-    """Go in good order, with the last commits; answered by GroupCommitted."""
+    """Leave the group, with the last commits; answered by GroupCommitted."""
 
     group: Name
     member: Name
@@ -128,17 +134,17 @@ class GroupLeave(Request, array_like=True):
 
 
 class GroupStatus(Request, array_like=True):
-    """What the members of a group last said of their queues; to its coordinator."""
+    """Ask a group's coordinator for the last reports of the members on their queues."""
 
     group: Name
 
 
 class MemberStatus(Struct, frozen=True, array_like=True, gc=False):
-    """One member as its coordinator sees it."""
+    """A member, as seen by its coordinator."""
 
     member: str
     silent_ms: int
-    """Since its last heartbeat."""
+    """Time since its last heartbeat."""
     queues: list[QueueStatus]
 
 

@@ -1,6 +1,6 @@
-"""Why a queue of a group has no owner although the group has members: what its strategy leaves out.
+"""The reasons why a queue of a group with members has no owner.
 
-Said by the raft leader when it allocates, and by clients that describe the group.
+The Raft leader states them when it allocates, and clients when they describe the group.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def why_unowned(config: GroupConfig, members: Container[str], topic: str, queue: int) -> str:
-    """What the strategy says of a queue that it gives to nobody, in a few words.
+    """Return the reason why a strategy gives a queue to nobody, in a few words.
 
-    `members`: their names, that is the instance of a static member and the id of another. "": the
-    strategy gives every queue to somebody, so an allocation is under way.
+    `members` are the names of the members: the instance of a static one, the id of any other. The
+    result is "" if the strategy gives every queue to somebody, so that an allocation is under way.
     """
     if config.strategy == "machine_room":
         rooms = ", ".join(config.options.rooms) or "none"
@@ -31,7 +31,7 @@ def why_unowned(config: GroupConfig, members: Container[str], topic: str, queue:
 
 
 def strategy_fault(config: GroupConfig) -> str | None:
-    """Why a strategy cannot work with its options, in one line that says what to give, or None."""
+    """Return why a strategy cannot work with its options, in one line with the remedy, or None."""
     options = config.options
     if config.strategy == "machine_room" and not options.rooms:
         return (

@@ -1,4 +1,4 @@
-"""Consumer groups as followed by WATCH, pure: what coordinators and clients know of them."""
+"""Consumer groups as followed by WATCH, pure: the copy of coordinators and clients."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from logboom.wire.view import View
 
 @dataclass(slots=True)
 class KnownGroup:
-    """One group: its head, and the members that were told of."""
+    """A group: its head, and the members that are known."""
 
     head: GroupView
-    """As last told; its own `members`, `gone` and `full` are of that answer only."""
+    """The newest head; its own `members`, `gone` and `full` are of that answer only."""
     members: dict[str, MemberView] = field(default_factory=dict)
-    """By id. Offsets in them are those of when the member last changed."""
+    """Members by id. Their offsets are those at the last change of the member."""
 
 
 class GroupRoutes:
-    """A copy of the groups that only ever goes forward (R14).
+    """A copy of the groups that never goes back (see docs/SAFETY.md, R14).
 
-    `members_at`: the broker that the WATCH names, if it names one: of groups that others
-    coordinate no members are known, and those known from before are dropped.
+    `members_at` is the broker that the WATCH names, if any. Of groups that others coordinate no
+    members are known, and those known from before are dropped.
     """
 
     def __init__(self, members_at: str = "") -> None:
@@ -31,9 +31,9 @@ class GroupRoutes:
         self.members_at = members_at
 
     def update(self, view: View) -> list[str]:
-        """Take a whole or a delta; returns the names of groups that changed or went.
+        """Apply a full view or a delta; return the names of groups that changed or disappeared.
 
-        A view older than what is held is ignored.
+        A view older than the copy is ignored.
         """
         if view.version < self.version or (view.version == self.version and not view.full):
             return []

@@ -1,8 +1,8 @@
-"""What the name server tells of consumer groups: their settings, members, queues and offsets.
+"""The name servers' view of consumer groups: settings, members, queues and offsets.
 
-`GroupView` travels in WATCH, to coordinators and to clients; offsets do not, they grow all the
-time: `GroupOffsets` is in the answer to DESCRIBEGROUP. A queue is (topic id, number) throughout.
-`gc=False`: none of these can be part of a cycle.
+`GroupView` travels in WATCH, to coordinators and to clients. Offsets do not, because they grow all
+the time: `GroupOffsets` is in the answer to DESCRIBEGROUP. A queue is (topic id, number)
+throughout. `gc=False`: none of these can be part of a cycle.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ DELAY_LEVELS_MS: Final = (
 )
 """Milliseconds of the delay levels 1 to 18; the attempt after n failures waits level 2 + n."""
 UNKNOWN_START: Final = -1
-"""Instead of a committed offset: nobody has said yet where the group starts in this queue."""
+"""In place of a committed offset: the start of the group in this queue is not known yet."""
 MAX_OFFSET: Final = 1 << 62
-"""Offsets of queues lie below."""
+"""Upper bound of the offsets of queues."""
 
 QueueKey: TypeAlias = tuple[int, int]
 """(topic id, number of the queue)."""
 
 
 class StrategyOptions(Struct, frozen=True, array_like=True, gc=False):
-    """Options of the allocation strategies; those of other strategies are kept and not looked at.
+    """Options of the allocation strategies; a strategy ignores those of others.
 
-    The room of a queue is the zone of its leader; of a member, what it said when it joined.
+    The room of a queue is the zone of its leader. A member names its room when it joins.
     """
 
     config: dict[str, list[tuple[str, int]]] = {}
@@ -44,118 +44,119 @@ class GroupConfig(Struct, frozen=True, array_like=True, gc=False):
     """Settings of a group; the defaults are RocketMQ's unless the design says otherwise."""
 
     session_ms: int = 10_000
-    """Silence after which a member is out and its queues are given to others."""
+    """Silence after which a member is removed and its queues are given to others."""
     heartbeat_ms: int = 3_000
-    """Between a member's heartbeats."""
+    """Interval between a member's heartbeats."""
     drain_ms: int = 30_000
-    """How long a member may take to finish with a queue that it has to give away (G2)."""
+    """Time for which a member may drain a queue that it has to give away."""
     max_attempts: int = 16
     """Deliveries of a message before it goes to %DLQ%group."""
     retry: Literal["levels", "exponential"] = "levels"
-    """How long a failed message waits: `DELAY_LEVELS_MS`, or doubling from `retry_first_ms`."""
+    """Delay of a failed message: `DELAY_LEVELS_MS`, or doubling from `retry_first_ms`."""
     retry_first_ms: int = 5_000
-    """exponential: wait after the first failure."""
+    """exponential: delay after the first failure."""
     retry_last_ms: int = 7_200_000
-    """exponential: the longest wait."""
+    """exponential: the longest delay."""
     consume_timeout_ms: int = 900_000
-    """How long a handler may run before its message counts as failed."""
+    """Time for which a listener may run before its message counts as failed."""
     strategy: str = "sticky"
     """One of `logboom.metadata.allocate.STRATEGIES`."""
     options: StrategyOptions = StrategyOptions()
     start: Literal["first", "last"] | int = "first"
-    """Where the group begins in queues that exist when it first subscribes: the first message, the
-    end, or the first message at or after this time (Unix milliseconds)."""
+    """Start of the group in queues that exist when it first subscribes: the first message, the end,
+    or the first message at or after this time (Unix milliseconds)."""
     when_slow: Literal["stay", "follower"] = "stay"
-    """Whether a consumer far behind is sent to a follower."""
+    """"follower" if a consumer that is far behind is sent to a follower."""
     mode: Literal["clustering", "broadcasting"] = "clustering"
     """broadcasting: each member reads every queue and keeps its offsets itself."""
     paused: bool = False
-    """Nobody gets the group's queues; who has some finishes with them and releases them (RocketMQ's
-    consumeEnable=false). Not of broadcasting groups."""
+    """No member gets the group's queues, and owners drain and release theirs (RocketMQ's
+    consumeEnable=false). Not available for broadcasting groups."""
 
 
 class OwnedQueue(Struct, frozen=True, array_like=True, gc=False):
-    """One queue that a member has."""
+    """A queue that a member owns."""
 
     topic_id: int
     queue: int
     owner_epoch: int
-    """New with each assignment and each reset, growing per queue; commits, releases and fetches
+    """New with each assignment and each reset, growing per queue. Commits, releases and fetches
     carry it, and an older one is refused."""
     start: int
-    """Committed offset: where a new owner begins."""
+    """Committed offset, at which a new owner begins."""
     ranges: bytes = b""
-    """Finished ranges above `start`, which are not to be delivered again; the clients' encoding."""
+    """Finished ranges above `start` that are not delivered again, in the clients' encoding."""
     revoking: bool = False
-    """The member has to drain and release it. If this goes back to False under the same owner
-    epoch, the queue stays: go on with it."""
+    """The member has to drain and release the queue. If this returns to False under the same owner
+    epoch, the member keeps the queue."""
 
 
 class MemberView(Struct, frozen=True, array_like=True, gc=False):
-    """One member and all it has."""
+    """A member and its queues."""
 
     id: str
     epoch: int
     client_id: str
     instance: str
-    """Name of a static member, which keeps its queues over a restart; "" for all others."""
+    """Name of a static member, which keeps its queues across restarts; "" for all others."""
     room: str
     subscription_version: int
-    """The version of the subscription that it joined with."""
+    """The version of the subscription with which it joined."""
     queues: list[OwnedQueue]
     version: int
     """Metadata version of its last change."""
 
 
 class GroupView(Struct, frozen=True, array_like=True, gc=False):
-    """One group: the head always whole, the members whole (`full`) or those that changed."""
+    """A group: always the whole head, and all members (`full`) or those that changed."""
 
     name: str
     id: int
-    """Never used again after a delete."""
+    """Never used again after the group was deleted."""
     config: GroupConfig
     subscription: dict[str, str]
     """Topic → filter text."""
     subscription_version: int
     coordinator: str
-    """Broker that takes the group's heartbeats and commits; "" while no broker is alive."""
+    """The broker that serves the group's heartbeats and commits; "" while no broker is alive."""
     coordinator_epoch: int
     group_epoch: int
-    """Grows with members, subscription, and the queues of its topics."""
+    """Grows with changes of members, subscription, and the queues of its topics."""
     target_epoch: int
-    """Group epoch that the members' queues lead to; smaller: an allocation is under way."""
+    """Group epoch of the current allocation; if it is smaller, another allocation is under way."""
     fault: str
-    """Why the strategy could not allocate, or which queues it gives to nobody, in one line; ""
-    if it gives each to somebody."""
+    """Why the strategy could not allocate, or which queues it gives to nobody, in one line; "" if
+    every queue gets an owner."""
     version: int
     member_count: int
     full: bool
-    """All members are listed; what is not listed is gone."""
+    """True if all members are listed, so that all others have left."""
     members: list[MemberView]
-    """Empty, and `full` False, where the asker wanted heads only."""
+    """Empty, with `full` False, if only heads were requested."""
     gone: list[str]
-    """Ids of members that went."""
+    """Ids of members that have left."""
     unstarted: list[QueueKey]
-    """Queues that nobody gets before the coordinator has said where the group starts (SetStart)."""
+    """Queues that are assigned to nobody until the coordinator has set the start of the group
+    there."""
 
 
 class GroupOffsets(Struct, frozen=True, array_like=True, gc=False):
-    """How far a group has come in one topic; one value per queue, in order."""
+    """The progress of a group in one topic, with one value per queue, in order."""
 
     topic_id: int
     topic: str
     subscribed: bool
-    """False: offsets of a former subscription, kept until the topic or the group goes."""
+    """False for offsets of a former subscription, kept until the topic or the group is deleted."""
     committed: list[int]
-    """-1: unknown, see `UNKNOWN_START`."""
+    """Committed offsets; -1 if unknown, see `UNKNOWN_START`."""
     seen_ends: list[int]
-    """Greatest end that a committing member's pulls had shown (G3)."""
+    """Greatest end of each queue that a committing member's pulls have shown."""
     ranges: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
-    """(queue, finished ranges above its committed offset), where there are any."""
+    """(queue, finished ranges above its committed offset), for queues that have any."""
 
 
 class GroupSummary(Struct, frozen=True, array_like=True, gc=False):
-    """One line of a list of groups."""
+    """A group in a list of groups."""
 
     name: str
     id: int

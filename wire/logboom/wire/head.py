@@ -1,7 +1,7 @@
 """The fixed 96 bytes before a batch's body, and their names.
 
-The table of offsets stands in `logboom.wire.batch`; this module holds the one struct that reads
-them all. Nothing here verifies: `logboom.wire.batch.validate_batch` does.
+The table of their offsets is in `logboom.wire.batch`; this module holds the one struct that reads
+them all. Nothing here verifies them: `logboom.wire.batch.validate_batch` does.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from logboom.wire.compression import Codec
 from logboom.wire.errors import DamagedBatch
 
 STAMP_LENGTH: Final[int] = 24
-"""Bytes of the stamped head, all that a broker writes."""
+"""Length of the stamped head, the only part that a broker writes."""
 
 HEAD_LENGTH: Final[int] = 96
-"""Bytes before the body: stamped head and head."""
+"""Length of stamped head and head, which precede the body."""
 
 MAX_BODY: Final[int] = 64 * 1024 * 1024
-"""Upper bound of a body's stored and of its plain length (SAFETY W3)."""
+"""Maximum stored length of a body, and maximum plain length."""
 
 MAX_COUNT: Final[int] = 1 << 20
-"""Upper bound of the messages of a batch: a body of empty values would decompress to millions."""
+"""Maximum number of messages in a batch: a body of empty values would decompress to millions."""
 
 MAGIC: Final[bytes] = b"LGB"
 """First three bytes of the head."""
@@ -66,21 +66,21 @@ class Attribute:
     NULL_TAGS: Final = 1 << 10
     NULL_HEADERS: Final = 1 << 11
     RELEASED: Final = 1 << 12
-    """Behind the body stand the 12 bytes of `RELEASED_FROM`: it was a parked batch."""
+    """The 12 bytes of `RELEASED_FROM` follow the body: the batch was parked."""
 
 
 KIND_AT: Final[int] = 34
-"""Place of the kind's byte: 0 in a batch of messages, and in nothing else."""
+"""Offset of the kind's byte, which is 0 in batches of messages only."""
 
 RELEASED_FROM: Final = struct.Struct("<QI")
 """Position (offset, side) of the parked entry that a released batch comes from."""
 
 KNOWN_ATTRIBUTES: Final[int] = (1 << 13) - 1
-"""The codec and every bit above; a batch with another was written by a later version."""
+"""The codec and all bits above; a batch with other bits was written by a later version."""
 
 
 class ControlKind(IntEnum):
-    """What a control entry does; the `kind` byte. A batch of messages has 0."""
+    """The kind of a control entry, as in its `kind` byte. A batch of messages has 0."""
 
     MESSAGES = 0
     PARKED = 1
@@ -89,7 +89,7 @@ class ControlKind(IntEnum):
     CURSOR_DELTA = 4
     PRODUCER_EXPIRY = 5
     LOST = 6
-    """Stands for `count` offsets whose messages a damaged store has lost: the one kind that takes
+    """Stands for `count` offsets whose messages a damaged store has lost: the only kind with
     offsets."""
 
 
@@ -97,10 +97,10 @@ class BatchHead(msgspec.Struct, frozen=True, gc=False):
     """The head of one entry, in the order of its bytes."""
 
     base_offset: int
-    """Offset of the first message; of a control entry, the offset before which it stands."""
+    """Offset of the first message; for a control entry, the offset that it precedes."""
     leader_epoch: int
     append_time_ms: int
-    """The leader's wall clock at the append; never goes back within a queue (SAFETY Q10)."""
+    """The leader's wall clock at the append; it never goes back within a queue."""
     stamp_crc: int
     magic: bytes
     version: int
@@ -109,20 +109,20 @@ class BatchHead(msgspec.Struct, frozen=True, gc=False):
     kind: int
     reserved: int
     count: int
-    """Messages in the batch, or lost; 0 in every other control entry."""
+    """Messages in the batch, or lost messages; 0 in all other control entries."""
     producer_id: int
     producer_epoch: int
     base_sequence: int
     """Sequence of the first message; the others count up from it."""
     first_timestamp_ms: int
-    """Message time of the first message; of all, if the batch has no timestamps column."""
+    """Message time of the first message, and of all if the batch has no timestamps column."""
     max_timestamp_ms: int
     tag_summary: int
     key_summary: int
     stored_length: int
-    """Body bytes as they are stored."""
+    """Length of the body as stored."""
     plain_length: int
-    """Body bytes after decompression."""
+    """Length of the body after decompression."""
 
     @property
     def last_offset(self) -> int:
@@ -155,25 +155,25 @@ class BatchHead(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def length(self) -> int:
-        """Bytes of the whole entry."""
+        """Length of the whole entry in bytes."""
         trailer = RELEASED_FROM.size if self.attributes & Attribute.RELEASED else 0
         return HEAD_LENGTH + self.stored_length + trailer
 
     def has(self, attribute: int) -> bool:
-        """Whether the attribute bit is set."""
+        """Return True if an attribute bit is set."""
         return bool(self.attributes & attribute)
 
 
 def sequence_after(sequence: int, count: int) -> int:
-    """The sequence `count` messages on; after 2,147,483,647 comes 0."""
+    """Return the sequence after `count` messages; 2,147,483,647 is followed by 0."""
     return (sequence + count) & 0x7FFFFFFF
 
 
 def peek(batch: bytes | memoryview) -> BatchHead:
-    """The head as it stands, with no check but that 96 bytes are there.
+    """Return the head without any check except that there are 96 bytes.
 
     Raises:
-        DamagedBatch: the entry is shorter than its head.
+        DamagedBatch: The entry is shorter than its head.
     """
     if len(batch) < HEAD_LENGTH:
         raise DamagedBatch(

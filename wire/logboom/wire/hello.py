@@ -1,4 +1,4 @@
-"""How nodes, and operators, prove that they hold the cluster key: HMAC-SHA256 over both nonces.
+"""The proof that nodes and operators hold the cluster key: HMAC-SHA256 over both nonces.
 
 listener → dialer: proof = HMAC(key, "listener" ‖ dialer nonce ‖ listener nonce ‖ dialer id)
 dialer → listener: proof = HMAC(key, "dialer"   ‖ dialer nonce ‖ listener nonce ‖ dialer id)
@@ -20,13 +20,13 @@ PeerKind: TypeAlias = Literal["client", "broker", "name-server"]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who says HELLO: the same for all connections of one process."""
+    """The sender of HELLO, the same for all connections of one process."""
 
     client_id: str
     kind: PeerKind = "client"
     instance_epoch: int = 0
     cluster_key: bytes = b""
-    """Of nodes, and of clients that operate the cluster; others have none."""
+    """The key of nodes, and of clients that operate the cluster; others have none."""
     version_min: int = OLDEST_VERSION
     version_max: int = PROTOCOL_VERSION
 
@@ -38,7 +38,7 @@ def proof(
     listener_nonce: bytes,
     dialer_id: str,
 ) -> bytes:
-    """The HMAC that one side shows the other."""
+    """Return the HMAC that one side presents to the other."""
     text = b"\0".join((side.encode(), dialer_nonce, listener_nonce, dialer_id.encode()))
     return hmac.new(key, text, hashlib.sha256).digest()
 

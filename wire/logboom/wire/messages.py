@@ -1,9 +1,9 @@
 """Every message on the wire: one msgpack array, `[type, id, …]`, in the frame after the identity.
 
-The type is the class name in lower case; fields are positional and only ever appended, with a
-default. `id` pairs an answer with its request (0 where no answer exists). `timeout_ms` is how long
-the asker will wait, from receipt: clocks of two machines are never compared. Frames after the
-message are batches, untouched.
+The type is the class name in lower case, unless the class sets another. Fields are positional; new
+ones are appended with a default. `id` pairs an answer with its request (0 if there is no answer).
+`timeout_ms` is how long the caller waits, counted from receipt: clocks of two machines are never
+compared. The frames after the message are batches.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Request = base.Request
 Name = base.Name
 
 PROTOCOL_VERSION: Final = 1
-"""The version this build speaks; HELLO carries the range it accepts."""
+"""The version of this build; HELLO carries the range that it accepts."""
 OLDEST_VERSION: Final = 1
 MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
-"""Largest batch, stored or plain."""
+"""Maximum length of a batch, stored or plain."""
 MAX_MESSAGE_FRAME: Final = 16 * 1024 * 1024
-"""Largest message frame (frame 1)."""
+"""Maximum length of a message frame (frame 1)."""
 
 Acks: TypeAlias = Literal["none", "leader", "all"]
 PullStatus: TypeAlias = Literal["FOUND", "NO_NEW_MESSAGE", "NO_MATCHED_MESSAGE", "OFFSET_ILLEGAL"]
@@ -42,22 +42,22 @@ PullStatus: TypeAlias = Literal["FOUND", "NO_NEW_MESSAGE", "NO_MATCHED_MESSAGE",
 
 
 class Hello(WireMessage, array_like=True):
-    """First message of every connection (W1)."""
+    """The first message of every connection."""
 
     version_min: int
     version_max: int
     client_id: str
     kind: Literal["client", "broker", "name-server"]
     instance_epoch: int
-    """Of the process behind the connection; 0 for clients."""
+    """Instance epoch of the process behind the connection; 0 for clients."""
     credentials: bytes = b""
-    """Opaque; later issues fill it for users."""
+    """Opaque, for later use by users' credentials."""
     nonce: bytes = b""
-    """Of who holds the cluster key: 16 random bytes that the listener's proof must cover."""
+    """From holders of the cluster key: 16 random bytes that the listener's proof must cover."""
 
 
 class Challenge(WireMessage, array_like=True):
-    """The listener proves that it holds the cluster key, and asks a node for the same."""
+    """The listener's proof that it holds the cluster key, and its demand for the same."""
 
     nonce: bytes
     proof: bytes
@@ -79,11 +79,11 @@ class Welcome(WireMessage, array_like=True):
 
 
 class NeedHello(WireMessage, array_like=True):
-    """The listener has no session for this connection: say HELLO, then send again (W1)."""
+    """The listener has no session for this connection: send HELLO, then the request again."""
 
 
 class Ping(WireMessage, array_like=True):
-    """Proof of life wanted; answered by Pong."""
+    """A request for proof of life; answered by Pong."""
 
 
 class Pong(WireMessage, array_like=True):
@@ -91,7 +91,7 @@ class Pong(WireMessage, array_like=True):
 
 
 class Failure(WireMessage, array_like=True):
-    """The answer to a request that failed: a code of `wire.errors`, and one line of text."""
+    """The answer to a failed request: a code of `wire.errors`, and one line of text."""
 
     code: str
     text: str
@@ -103,37 +103,44 @@ class Failure(WireMessage, array_like=True):
 
 
 class Produce(Request, array_like=True):
-    """Append one batch (the frame behind) to a queue. acks none: id 0 and no answer."""
+    """Append one batch, the frame that follows, to a queue.
+
+    With acks=none, the id is 0 and there is no answer.
+    """
 
     topic: Name
     queue: int
     acks: Acks
     topic_id: int = 0
-    """Of the topic that is meant (0: whichever has this name): a broker that has not heard yet that
-    it was deleted and made anew must not take the batch, which would go with the old one."""
+    """Id of the topic, or 0 for the current topic of this name. A broker that has not heard that
+    the topic was deleted and created again must not take the batch, which would be lost with the
+    old one."""
     due_ms: int = AT_ONCE
-    """When the batch is to be released, ms since 1970 by the leader's clock: until then it is
-    parked, and takes no offset. -1: at once."""
+    """Time at which the batch is released, in ms since 1970 by the leader's clock. Until then it is
+    parked and has no offset. -1: immediately."""
     transaction: TransactionId | None = None
     """The batch is parked until this transaction is decided; acks must be all."""
 
 
 class Produced(WireMessage, array_like=True):
-    """The batch is stored as asked."""
+    """The batch is stored as requested."""
 
     base_offset: int
     append_time_ms: int
     side: int = -1
-    """Of a parked batch: with `base_offset`, the position that recalls it. -1: it is not parked."""
+    """For a parked batch: with `base_offset`, the position that recalls it. -1 if it is not
+    parked."""
 
 
 LONGEST_HOLD_MS: Final = 60_000
-"""Longest wait of a Pull."""
+"""Maximum wait of a Pull."""
 
 
 class Pull(Request, array_like=True):
-    """Read whole batches from the one that holds `offset`; wait up to `wait_ms` for the first (no
-    longer than `LONGEST_HOLD_MS`)."""
+    """Read whole batches from the one that contains `offset`.
+
+    The leader waits up to `wait_ms` for the first, but no longer than `LONGEST_HOLD_MS`.
+    """
 
     topic: Name
     queue: int
@@ -141,45 +148,47 @@ class Pull(Request, array_like=True):
     max_bytes: int
     wait_ms: int
     max_messages: int = 0
-    """A hint to stop early (0: none); whole batches move, the client cuts."""
+    """A hint to stop early (0: none); whole batches are sent, and the client cuts."""
     tags: list[str] | None = None
-    """Batches that cannot hold any of these tags are left out."""
+    """Leave out batches that cannot contain any of these tags."""
     topic_id: int = 0
-    """Of the topic that is meant, as in Produce: offsets of the old one say nothing of the new."""
+    """Id of the topic, as in Produce: offsets of a former topic mean nothing in the current one."""
     group: Name = ""
-    """The consumer group that reads, if one does."""
+    """The consumer group of the reader, or ""."""
     owner_epoch: int = 0
-    """Of the reading member for this queue; STALE_EPOCH if the leader saw a greater one of `group`."""
+    """Owner epoch of the reading member for this queue; STALE_EPOCH if the leader saw a greater one
+    of `group`."""
     filter: str = ""
-    """Which messages are wanted, as the text of a `wire.filters.Filter`; "": all. Batches without a
-    match are passed over; the answer says which messages of the others match."""
+    """The messages to read, as the text of a `wire.filters.Filter`; "" for all. Batches without a
+    match are skipped; the answer tells which messages of the others match."""
     uncommitted: bool = False
-    """Read up to the HW, also what belongs to a transaction of which not all is below it."""
+    """Read up to the high watermark, including transactions that reach beyond it."""
     compacted: bool = False
-    """Of a compacted topic: below the horizon only the latest message of each key is wanted."""
+    """Of a compacted topic, read only the latest message of each key below the horizon."""
 
 
 class Pulled(WireMessage, array_like=True):
-    """Answer to Pull; batches follow as frames. `max_offset` is the HW."""
+    """Answer to Pull; batches follow as frames. `max_offset` is the high watermark."""
 
     status: PullStatus
     next_offset: int
     min_offset: int
     max_offset: int
     suggested: str | None = None
-    """A broker to read from instead, when this reader is far behind."""
+    """A broker to read from instead, if this reader is far behind."""
     matches: list[bytes] | None = None
-    """With a `filter`: per batch which messages match, as bits (the lowest of the first byte is the
-    first message); empty: all of them. Batches beyond this list were not looked at (a filter costs
-    too much, or only its tags were): the reader filters these itself. None: none was."""
+    """With a `filter`: the matching messages of each batch, as bits (the lowest of the first byte
+    is the first message); empty if all match. Batches beyond this list were not examined, because a
+    filter costs too much or only its tags were applied: the reader filters these itself. None: no
+    batch was examined."""
     survivors: list[bytes] | None = None
-    """With `compacted`, below the horizon: per batch which messages are the latest of their key, as
-    bits like `matches`; the others must not be read, and may be empty. A filter is the reader's to
-    apply. None: all of all batches."""
+    """With `compacted`, below the horizon: the messages of each batch that are the latest of their
+    key, as bits like `matches`. The others must not be read, and may be empty. The reader applies
+    its filter itself. None: all messages of all batches."""
 
 
 class Offsets(Request, array_like=True):
-    """Ask for the first offset and the HW of queues; only a leader with its lease answers."""
+    """Request the first offset and the high watermark of queues; only a leaseholder answers."""
 
     topic: Name
     queues: list[int]
@@ -188,16 +197,19 @@ class Offsets(Request, array_like=True):
 
 
 class OffsetsResult(WireMessage, array_like=True):
-    """(min_offset, max_offset) per asked queue, in order."""
+    """(min_offset, max_offset) for each requested queue, in order."""
 
     offsets: list[tuple[int, int]]
     horizons: list[int] = msgspec.field(default_factory=list)
-    """Up to where each queue is compacted; -1: its topic is not."""
+    """The offset up to which each queue is compacted; -1 if its topic is not."""
 
 
 class OffsetForTime(Request, array_like=True):
-    """First message at or after `timestamp_ms` (message time) in the first batch whose greatest
-    timestamp is ≥ it; the HW if none."""
+    """Find the first message at or after a message time.
+
+    It is searched in the first batch whose greatest timestamp is at least `timestamp_ms`; if there
+    is none, the result is the high watermark.
+    """
 
     topic: Name
     queue: int
@@ -207,26 +219,28 @@ class OffsetForTime(Request, array_like=True):
 
 
 class OffsetForTimeResult(WireMessage, array_like=True):
-    """The offset found, and the timestamp at it (-1 at the HW)."""
+    """The offset found, and the timestamp at it (-1 at the high watermark)."""
 
     offset: int
     timestamp_ms: int
 
 
 class FindKey(Request, array_like=True):
-    """Base offsets of batches that may hold a key with this hash, newest first."""
+    """Find the batches that may contain a key with this hash, newest first."""
 
     topic: Name
     queue: int
     key_hash: int
     before: int
-    """Only batches that begin below this offset (the HW or more: all)."""
+    """Only batches that begin below this offset; all if it is the high watermark or more."""
     limit: int
 
 
 class FindKeyResult(WireMessage, array_like=True):
-    """Candidates; the asker pulls them and compares the keys. `indexed_to`: from here on the
-    index has not caught up, and the asker scans."""
+    """Candidates, by base offset; the reader pulls them and compares the keys.
+
+    From `indexed_to` on the index has not caught up, so the reader scans.
+    """
 
     base_offsets: list[int]
     indexed_to: int
@@ -236,7 +250,7 @@ class FindKeyResult(WireMessage, array_like=True):
 
 
 class FollowerPosition(Struct, frozen=True, array_like=True):
-    """A follower's position in one queue: all before it is on its disk (Q4)."""
+    """A follower's position in one queue: everything before it is on the follower's disk."""
 
     topic_id: int
     queue: int
@@ -246,11 +260,11 @@ class FollowerPosition(Struct, frozen=True, array_like=True):
     last_epoch: int
     """Epoch of the last entry before the position; -1 if the log is empty."""
     lacks: tuple[int, int] | None = None
-    """Of a compacted topic: offsets (from, to before) of which the follower lacks the copies."""
+    """Of a compacted topic: offsets (from, to before) whose copies the follower lacks."""
 
 
 class Replicate(Request, array_like=True):
-    """One long poll per leader broker; names only queues whose position changed.
+    """One long poll per leader broker, which names only queues whose position changed.
 
     `session` and `number` make it incremental: number 0 opens a session and names all queues;
     the leader answers Failure CONFLICT if it does not know the session at this number.
@@ -266,15 +280,16 @@ class Replicate(Request, array_like=True):
     gone: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """(topic id, queue) that the follower no longer fetches from this leader."""
     heard: int = -1
-    """Number of the last request of this session whose answer the follower took; -1: of none. A
-    request that was replaced may have been answered meanwhile: all that was said is said again."""
+    """Number of the last request of this session whose answer the follower took; -1 if none. A
+    request that was replaced may have been answered meanwhile, so the leader repeats everything
+    that it has sent since."""
 
 
 FetchStatus: TypeAlias = Literal["OK", "CUT", "RESET", "STALE", "UNKNOWN", "DAMAGED"]
 
 
 class QueueAnswer(Struct, frozen=True, array_like=True):
-    """What the leader says of one queue; `frames` entries of it follow, in order of answers.
+    """The leader's answer for one queue; `frames` entries of it follow, in the order of answers.
 
     OK: append the entries at exactly the asked position. CUT: the histories differ; cut to the
     smaller of (cut_offset, cut_side) and the own end of epochs ≤ `cut_epoch`, then ask again.
@@ -297,16 +312,16 @@ class QueueAnswer(Struct, frozen=True, array_like=True):
     state: bytes = b""
     """RESET: msgpack of epoch table and producer windows as of (cut_offset, cut_side)."""
     compacts: bool = False
-    """Whether the leader compacts the queue."""
+    """True if the leader compacts the queue."""
     survivors: list[bytes] = msgspec.field(default_factory=list)
-    """OK: as many copies follow behind the entries of this queue, in answer to `lacks`; of each,
-    which messages survive, as in Pulled."""
+    """OK: one element per copy that follows the entries of this queue, in answer to `lacks`: the
+    surviving messages of the copy, as in Pulled."""
     copied: int = -1
-    """OK: the copies go up to here; -1: there is no answer to `lacks`."""
+    """OK: the copies reach up to here; -1 if there is no answer to `lacks`."""
 
 
 class Replicated(WireMessage, array_like=True):
-    """Answer to Replicate: queues with news only."""
+    """Answer to Replicate, with those queues only for which there is news."""
 
     answers: list[QueueAnswer]
 
@@ -315,31 +330,31 @@ class Replicated(WireMessage, array_like=True):
 
 
 class Watch(Request, array_like=True):
-    """Metadata newer than `version`, held up to `wait_ms`; version -1 asks for the whole.
+    """Request metadata newer than `version`, held up to `wait_ms`; -1 asks for the full view.
 
-    `topics` None: all. A node behind `version` waits; it never answers older (R14).
+    `topics` None: all. A node behind `version` waits and never answers with an older view.
     """
 
     version: int
     topics: list[str] | None
     wait_ms: int
     groups: list[str] | None = msgspec.field(default_factory=list)
-    """Consumer groups wanted; None: all."""
+    """Consumer groups to follow; None: all."""
     members_at: Name = ""
-    """Members are told only of groups that this broker coordinates, of others the head; "": of
-    all groups wanted."""
+    """Include members only of groups that this broker coordinates, and the heads of others; "":
+    members of all groups."""
     decisions: bool = False
-    """Whether decisions on transactions are wanted: brokers carry them out."""
+    """True to include decisions on transactions, which brokers carry out."""
 
 
 class WatchResult(WireMessage, array_like=True):
-    """The delta, the whole (view.full), or an empty delta when nothing changed in time."""
+    """A delta, the full view (view.full), or an empty delta if nothing changed in time."""
 
     view: View
 
 
 class ListGroups(Request, array_like=True):
-    """All consumer groups; to the raft leader, linearizable."""
+    """List all consumer groups; served by the Raft leader, linearizable."""
 
 
 class GroupsListed(WireMessage, array_like=True):
@@ -349,13 +364,16 @@ class GroupsListed(WireMessage, array_like=True):
 
 
 class DescribeGroup(Request, array_like=True):
-    """One consumer group with its members and offsets; to the raft leader, linearizable."""
+    """Describe a consumer group with its members and offsets.
+
+    Served by the Raft leader, linearizable.
+    """
 
     group: Name
 
 
 class GroupDescribed(WireMessage, array_like=True):
-    """Answer to DescribeGroup, as of the metadata version `version`."""
+    """Answer to DescribeGroup, as of metadata version `version`."""
 
     group: GroupView
     offsets: list[GroupOffsets]
@@ -363,10 +381,10 @@ class GroupDescribed(WireMessage, array_like=True):
 
 
 class Propose(Request, array_like=True):
-    """Put a command into the Raft log; only the raft leader takes it (R13).
+    """Put a command into the Raft log; only the Raft leader accepts it.
 
-    `(client_id of the session, number)` is deduplicated: a retry gets the first result. Numbers
-    grow per `proposer`.
+    `(proposer, number)` is deduplicated: a retry gets the first result. Numbers grow per
+    `proposer`.
     """
 
     proposer: Name
@@ -381,41 +399,41 @@ class Proposed(WireMessage, array_like=True):
 
 
 class Heartbeat(Request, array_like=True):
-    """A broker is alive; to the raft leader, every second, never through the log."""
+    """A broker's sign of life, to the Raft leader every second; it never goes through the log."""
 
     broker: Name
     instance_epoch: int
     unheard: list[str] = msgspec.field(default_factory=list)
-    """Brokers that should replicate from this one and have not asked for a while."""
+    """Brokers that should replicate from this one and have been silent for a while."""
 
 
 class HeartbeatGranted(WireMessage, array_like=True):
-    """The lease, counted by the broker from the moment it sent the heartbeat (Q11)."""
+    """The lease, which the broker counts from the moment at which it sent the heartbeat."""
 
     lease_ms: int
     version: int
 
 
 class RaftFrame(WireMessage, array_like=True):
-    """One way between name servers (id 0); the raft payload is the frame behind.
+    """One direction of a link between name servers (id 0); the next frame is the Raft payload.
 
-    `session` is new for each connection, `number` counts from 0 within it: any gap ends it (R10).
-    A link is up where a frame comes back with the own session in `echo`; frame 0 and frames that
-    only keep the link alive carry no payload.
+    `session` is new for each connection, and `number` counts from 0 within it: any gap ends it (see
+    docs/SAFETY.md, R10). A link is up once a frame returns with our session in `echo`. Frame 0 and
+    frames that only keep the link alive carry no payload.
     """
 
     sender: str
     session: int
     number: int
     echo: int = 0
-    """The newest session heard from the other side; 0: none yet."""
+    """The newest session heard from the other side; 0 if none yet."""
     endpoint: str = ""
-    """host:port of the sender's raft listener, as long as the link is not up: a member that has not
-    heard yet that the sender was added can answer."""
+    """host:port of the sender's Raft listener, while the link is not up. It lets a member answer
+    that has not heard yet that the sender was added."""
 
 
 class AddNameServer(Request, array_like=True):
-    """Add an empty name server under a raft id never used before (R9, R12)."""
+    """Add an empty name server under a Raft id that was never used before."""
 
     name_server: Name
     endpoint: Name
@@ -423,21 +441,21 @@ class AddNameServer(Request, array_like=True):
 
 
 class RemoveNameServer(Request, array_like=True):
-    """Remove a name server from the group (R12)."""
+    """Remove a name server from the group."""
 
     name_server: Name
 
 
 class Ok(WireMessage, array_like=True, tag="done"):
-    """The request is done; nothing else to say."""
+    """The request is done, without further results."""
 
 
 class Stats(Request, array_like=True):
-    """Ask any node for its counters."""
+    """Request the counters of any node."""
 
 
 class StatsResult(WireMessage, array_like=True):
-    """Flat counters and gauges of a node; histograms as `<name>.p50` and so on."""
+    """Counters and gauges of a node, flat; histograms as `<name>.p50` and so on."""
 
     node: str
     role: str
@@ -488,7 +506,7 @@ AnyMessage = (
 )
 
 NODES_ONLY: Final = (Replicate, Heartbeat, RaftFrame)
-"""Taken only from a session that proved the cluster key. (Of Propose: all but topic commands,
-AllocateProducerIds, ElectLeader and Barrier; see `CLIENT_COMMANDS` in `wire.gate`.)"""
+"""Accepted only from a session that proved the cluster key. (Of Propose: all but topic commands,
+AllocateProducerIds, ElectLeader and Barrier; see `CLIENT_COMMANDS` in `wire.acceptor`.)"""
 OPERATORS_ONLY: Final = (AddNameServer, RemoveNameServer)
-"""Taken only from a session that proved the cluster key, a client's included."""
+"""Accepted only from a session that proved the cluster key, including those of clients."""

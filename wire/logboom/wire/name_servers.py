@@ -1,4 +1,4 @@
-"""Which name server to ask: the Raft leader as far as it is known, else one after the other."""
+"""The name server to ask: the Raft leader as far as it is known, else each in turn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NameServers:
 
     @property
     def endpoints(self) -> list[str]:
-        """All name servers that are known."""
+        """The endpoints of all known name servers."""
         return list(self._endpoints)
 
     def learn(self, routes: Routes) -> None:
@@ -36,11 +36,11 @@ class NameServers:
         return self._endpoints[self._at % len(self._endpoints)]
 
     def accepted(self, endpoint: str) -> None:
-        """Take note that an endpoint answered as the leader."""
+        """Record that an endpoint answered as the leader."""
         self._leader = endpoint
 
     def refused(self, endpoint: str, error: LogboomError) -> bool:
-        """Take note that an endpoint refused; True if its answer names the leader, to be asked at once."""
+        """Record that an endpoint refused; return True if it named another, to be asked at once."""
         hint = error.fields.get("endpoint") if error.code == "NOT_LEADER" else None
         if isinstance(hint, str) and hint and hint != endpoint:
             self._leader = hint

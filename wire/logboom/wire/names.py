@@ -1,4 +1,4 @@
-"""The rule for topics' names, those of a group's own topics, and what to say of one that is not there."""
+"""The rules for names of topics, including those of groups, and the error text for unknown ones."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Final
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._%|-]{1,127}")
 TOPIC_RULE: Final = "1 to 127 of the characters A-Z a-z 0-9 . _ % | -, and neither '.' nor '..'"
 RETRY_PREFIX: Final = "%RETRY%"
-"""Before a group's name: the topic of its retries, part of every subscription of the group."""
+"""Prefix of a group's name in its retry topic, which is part of every subscription of the group."""
 DLQ_PREFIX: Final = "%DLQ%"
-"""Before a group's name: the topic of its dead letters."""
+"""Prefix of a group's name in its dead-letter topic."""
 RESERVED_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
 
 
 def topic_name_fault(name: str) -> str | None:
-    """Why this cannot be a topic's name, in one line, or None."""
+    """Return why a name is not valid for a topic, in one line, or None."""
     if TOPIC_NAME.fullmatch(name) and name not in (".", ".."):
         return None
     return f"topic name {name[:160]!r} is not allowed: use {TOPIC_RULE}"
 
 
 def is_reserved(name: str) -> bool:
-    """Whether this topic is a group's own, which comes and goes with it."""
+    """Return True if a topic belongs to a group, and is created and deleted with it."""
     return name.startswith(RESERVED_PREFIXES)
 
 
 def group_of(topic: str) -> str | None:
-    """The group that a reserved topic belongs to; None of any other."""
+    """Return the group that a reserved topic belongs to, or None."""
     for prefix in RESERVED_PREFIXES:
         if topic.startswith(prefix):
             return topic.removeprefix(prefix)
@@ -36,19 +36,21 @@ def group_of(topic: str) -> str | None:
 
 
 def is_a_groups(name: str) -> bool:
-    """Whether this topic is a consumer group's own, and made by the system alone. Those of a
-    subscription have another % in their names, and are made by its consumers."""
+    """Return True if a topic belongs to a consumer group and is created by the system alone.
+
+    Topics of a subscription have another % in their names and are created by its consumers.
+    """
     group = group_of(name)
     return group is not None and "%" not in group
 
 
 def subscription_name(topic: str, subscription: str) -> str:
-    """What stands behind the prefixes in the names of a subscription's own topics."""
+    """Return the part after the prefix in the names of a subscription's own topics."""
     return f"{topic}%{subscription}"
 
 
 def subscription_name_fault(topic: str, subscription: str) -> str | None:
-    """Why a subscription cannot have topics of its own, in one line, or None."""
+    """Return why a subscription cannot have topics of its own, in one line, or None."""
     name = RETRY_PREFIX + subscription_name(topic, subscription)
     if "%" not in topic + subscription and topic_name_fault(name) is None:
         return None
@@ -59,7 +61,7 @@ def subscription_name_fault(topic: str, subscription: str) -> str | None:
 
 
 def unknown_topic_text(name: str) -> str:
-    """That there is no such topic, and what to do about it if anything can be done."""
+    """Return the error text for a topic that does not exist, with the remedy if there is one."""
     fault = topic_name_fault(name)
     if fault is not None:
         return fault

@@ -1,7 +1,7 @@
-"""Columns on their way into a batch body: sequences in, Arrow-shaped pieces out.
+"""The encoding of columns into a batch body: sequences in, Arrow-shaped pieces out.
 
-Every piece is padded to 8 bytes, so each buffer starts 8-byte aligned in the body. The offsets of
-equally long values come from a table instead of being summed up again for every batch.
+Every piece is padded to 8 bytes, so that each buffer is 8-byte aligned in the body. The offsets of
+values of equal length come from a table and are not summed up for every batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if sys.byteorder != "little":
     raise ImportError("logboom.wire lays out buffers little endian: run it on such a machine")
 
 TABLE_LIMIT: Final[int] = 65_536
-"""Columns longer than this do not use the table of even offsets, which bounds its memory."""
+"""Maximum length of columns that use the table of even offsets, which bounds its memory."""
 
 _PADDING: Final = tuple(bytes(length) for length in range(8))
 _encode_headers: Final = msgspec.msgpack.Encoder().encode
@@ -41,13 +41,13 @@ class PackedColumns(NamedTuple):
 
 
 def pack_values(values: Sequence[bytes | None]) -> PackedColumns:
-    """The values column; a None is a tombstone."""
+    """Pack the values column; None is a tombstone."""
     parts, nulls = _binary(values, "values")
     return PackedColumns(parts, Attribute.NULL_VALUES if nulls else 0)
 
 
 def pack_keys(keys: Sequence[bytes | None]) -> PackedColumns:
-    """The keys column and its summary; nothing if no message has a key."""
+    """Pack the keys column with its summary; nothing if no message has a key."""
     if keys[0] is None and keys.count(None) == len(keys):
         return PackedColumns([], 0)
     parts, nulls = _binary(keys, "keys")
@@ -56,7 +56,7 @@ def pack_keys(keys: Sequence[bytes | None]) -> PackedColumns:
 
 
 def pack_tags(tags: Sequence[str | None]) -> PackedColumns:
-    """The dictionary-encoded tags and their summary; nothing if no message has a tag."""
+    """Pack the dictionary-encoded tags with their summary; nothing if no message has a tag."""
     places: dict[str | None, int] = dict.fromkeys(tags, 0)
     nulls = None in places
     distinct = [tag for tag in places if tag is not None]
@@ -78,7 +78,7 @@ def pack_tags(tags: Sequence[str | None]) -> PackedColumns:
 
 
 def pack_headers(headers: Sequence[Mapping[str, bytes] | None]) -> PackedColumns:
-    """The headers column, one msgpack map a message; nothing if no message has headers."""
+    """Pack the headers column, one msgpack map per message; nothing if no message has headers."""
     if headers[0] is None and headers.count(None) == len(headers):
         return PackedColumns([], 0)
     encoded = [None if each is None else _headers(each) for each in headers]
@@ -87,7 +87,7 @@ def pack_headers(headers: Sequence[Mapping[str, bytes] | None]) -> PackedColumns
 
 
 def pack_timestamps(timestamps_ms: Sequence[int]) -> PackedColumns:
-    """The timestamps column."""
+    """Pack the timestamps column."""
     try:
         return PackedColumns([array("q", timestamps_ms).tobytes()], Attribute.TIMESTAMPS)
     except (TypeError, OverflowError) as error:
@@ -96,7 +96,10 @@ def pack_timestamps(timestamps_ms: Sequence[int]) -> PackedColumns:
 
 
 def even_offsets(width: int, count: int) -> bytes:
-    """The offsets of `count` values of `width` bytes; `count` ≤ TABLE_LIMIT, product ≤ MAX_BODY."""
+    """Return the offsets of `count` values of `width` bytes.
+
+    `count` is at most TABLE_LIMIT, and the product at most MAX_BODY.
+    """
     return _even_table(width, count.bit_length())[: 4 * (count + 1)]
 
 
@@ -109,9 +112,9 @@ def _even_table(width: int, bits: int) -> bytes:
 
 
 def _binary(items: Sequence[bytes | None], field: str) -> tuple[list[bytes], bool]:
-    """Validity (where something is None), offsets and blob, padded; and whether it has nulls."""
+    """Return padded validity (if an item is None), offsets and blob; and True with nulls."""
     try:
-        # Joining is the cheapest way to learn that nothing is None.
+        # Joining is the cheapest way to find out that no item is None.
         return _offsets_and_blob(items, field), False
     except TypeError as error:
         if None not in items:
@@ -140,7 +143,7 @@ def _offsets_and_blob(items: Sequence[bytes | None], field: str) -> list[bytes]:
 
 
 def check_body_length(length: int) -> None:
-    """Refuse a body past the bound.
+    """Refuse a body that is too large.
 
     Raises:
         InvalidRequest: TOO_LARGE.
@@ -151,13 +154,13 @@ def check_body_length(length: int) -> None:
 
 
 def _validity(items: Sequence[object]) -> bytes:
-    """Arrow's bitmap: bit i % 8 of byte i // 8 is set where item i is not None; padded."""
+    """Return Arrow's bitmap: bit i % 8 of byte i // 8 is set if item i is not None; padded."""
     bits = "".join(["0" if item is None else "1" for item in reversed(items)])
     return int(bits, 2).to_bytes(-(-len(items) // 64) * 8, "little")
 
 
 def padded(piece: bytes) -> tuple[bytes, bytes]:
-    """A piece of a body, and the padding behind it."""
+    """Return a piece of a body, and the padding after it."""
     return piece, _padding(len(piece))
 
 

@@ -34,9 +34,9 @@ from logboom.wire.validation import damaged
 MAX_DELAY_MS: Final = 40 * 24 * 60 * 60 * 1000
 """The longest delay: 40 days."""
 CLOCKS_APART_MS: Final = 60_000
-"""A due time may lie as much beyond the longest delay: clocks of two machines differ."""
+"""Tolerance of due times beyond the longest delay: clocks of two machines differ."""
 AT_ONCE: Final = -1
-"""The due time of a batch that does not wait."""
+"""The due time of a batch that is not delayed."""
 UNTIL_A_TIME: Final = 1
 UNTIL_DECIDED: Final = 2
 
@@ -49,15 +49,16 @@ EntryPosition: TypeAlias = tuple[int, int]
 
 
 class ParkedBody(NamedTuple):
-    """What a PARKED entry holds."""
+    """The content of a PARKED entry."""
 
     due_ms: int
-    """Of what waits for a decision: when it was parked first."""
+    """Due time; for a batch that waits for a decision, the time at which it was first parked."""
     batch: memoryview
     carried: tuple[EntryPosition, EntryPosition] | None
-    """(where it was parked first, where it was parked last); None: it was not before."""
+    """(position where it was first parked, position where it was last parked); None if this is the
+    first."""
     transaction: TransactionId | None = None
-    """Whose decision it waits for; None: it waits until `due_ms`."""
+    """The transaction whose decision it waits for; None: it waits until `due_ms`."""
 
 
 def encode_parked(
@@ -66,13 +67,13 @@ def encode_parked(
     carried: tuple[EntryPosition, EntryPosition] | None = None,
     transaction: TransactionId | None = None,
 ) -> bytes:
-    """The body of a PARKED entry.
+    """Encode the body of a PARKED entry.
 
     Args:
-        batch: checked, as its producer sent it.
-        due_ms: milliseconds since 1970, not negative.
-        carried: as `ParkedBody.carried`.
-        transaction: as `ParkedBody.transaction`.
+        batch: A checked batch, as its producer sent it.
+        due_ms: Milliseconds since 1970, not negative.
+        carried: As `ParkedBody.carried`.
+        transaction: As `ParkedBody.transaction`.
     """
     places = b"" if carried is None else _CARRIED.pack(*carried[0], *carried[1])
     waits, whose = UNTIL_A_TIME, b""
@@ -83,10 +84,10 @@ def encode_parked(
 
 
 def parked_body(body: bytes | memoryview) -> ParkedBody:
-    """What `encode_parked` made; the batch is not checked again: the entry's checksum covers it.
+    """Decode the body of a PARKED entry; the entry's checksum covers the batch.
 
     Raises:
-        DamagedBatch: it is no such body, or of a later version.
+        DamagedBatch: The body is not valid, or of a later version.
     """
     if len(body) <= _BODY.size:
         raise damaged(f"a parked entry of {len(body)} bytes", "fetch it again")
@@ -116,25 +117,25 @@ def _whose(body: bytes | memoryview, at: int) -> tuple[TransactionId, int]:
 
 
 def parked_head(body: bytes | memoryview) -> BatchHead | None:
-    """The head of the batch in a PARKED entry; None if it was parked before.
+    """Return the head of the batch in a PARKED entry; None if it was parked before.
 
     Raises:
-        DamagedBatch: it is no such body.
+        DamagedBatch: The body is not valid.
     """
     parked = parked_body(body)
     return peek(parked.batch) if parked.carried is None else None
 
 
 def encode_recalled(offset: int, side: int) -> bytes:
-    """The body of a RECALLED entry that takes back the one parked at (offset, side)."""
+    """Encode the body of a RECALLED entry for the batch parked at (offset, side)."""
     return RELEASED_FROM.pack(offset, side)
 
 
 def recalled_body(body: bytes | memoryview) -> tuple[int, int]:
-    """Position (offset, side) of the entry that is taken back.
+    """Return the position (offset, side) of the recalled entry.
 
     Raises:
-        DamagedBatch: it is no such body.
+        DamagedBatch: The body is not valid.
     """
     if len(body) != RELEASED_FROM.size:
         raise damaged(f"a recalling entry of {len(body)} bytes", "fetch it again")
@@ -143,13 +144,13 @@ def recalled_body(body: bytes | memoryview) -> tuple[int, int]:
 
 
 def check_due(due_ms: int, wall_ms: int) -> None:
-    """Refuse a due time that nobody can mean.
+    """Refuse a due time that cannot be intended.
 
-    A time in the past is good: the batch is released at once. (A send that is repeated for long
-    comes after its time.)
+    A time in the past is valid, and the batch is released at once: a send that is retried for long
+    arrives after its time.
 
     Raises:
-        InvalidRequest: the field `max_delay_ms` says the limit.
+        InvalidRequest: The delay is too long; the field `max_delay_ms` is the limit.
     """
     if due_ms < 0:
         text = f"a due time of {due_ms} ms since 1970: give a time from now on"
@@ -163,9 +164,9 @@ def check_due(due_ms: int, wall_ms: int) -> None:
 
 
 class Recall(Request, array_like=True):
-    """Take back the batch that is parked at (offset, side), before it is released.
+    """Recall the batch that is parked at (offset, side), before it is released.
 
-    To the queue's leader; answered once that is as safe as acks=all.
+    Sent to the queue's leader; answered once the recall is as safe as acks=all.
     """
 
     topic: Name

@@ -1,4 +1,4 @@
-"""The route view, pure: the metadata that clients and brokers follow by WATCH."""
+"""The metadata that clients and brokers follow by WATCH, pure."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from logboom.wire.view import BrokerView, NameServerView, QueueView, TopicView, 
 
 
 class Routes:
-    """A copy of the cluster's metadata that only ever goes forward (R14)."""
+    """A copy of the cluster's metadata that never goes back (see docs/SAFETY.md, R14)."""
 
     def __init__(self) -> None:
         self.version = -1
         self.whole_at = -1
-        """Version of the last whole that was taken: what went before it may never have been told."""
+        """Version of the last full view; topics that existed only before it may be unknown here."""
         self.cluster_id = ""
         self.topics: dict[str, TopicView] = {}
         self.names: dict[int, str] = {}
         """Topic id → name."""
         self.newest_topic = 0
-        """The greatest topic id ever seen; ids are given in growing order and never again."""
+        """The greatest topic id ever seen; ids are assigned in growing order and never reused."""
         self.brokers: dict[str, BrokerView] = {}
         self.name_servers: list[NameServerView] = []
         self.raft_leader: str | None = None
         self.decisions: dict[int, DecisionView] = {}
-        """Decisions on transactions that not all queues have reported, by number in growing order;
-        of those who WATCH them."""
+        """Decisions on transactions that not all queues have reported, by growing number; empty
+        unless the WATCH asks for them."""
 
     def update(self, view: View) -> list[str]:
-        """Take a whole or a delta; returns the names of topics that changed or went.
+        """Apply a full view or a delta; return the names of topics that changed or disappeared.
 
-        A view older than what is held is ignored.
+        A view older than the copy is ignored.
         """
         if view.raft_leader is not None:
             self.raft_leader = view.raft_leader
@@ -76,7 +76,7 @@ class Routes:
         return names
 
     def topic(self, name: str) -> TopicView:
-        """The topic of this name.
+        """Return the topic of this name.
 
         Raises:
             UnknownResource: UNKNOWN_TOPIC.
@@ -87,7 +87,7 @@ class Routes:
         return topic
 
     def queue(self, name: str, queue: int) -> QueueView:
-        """One queue of a topic.
+        """Return one queue of a topic.
 
         Raises:
             UnknownResource: UNKNOWN_TOPIC or UNKNOWN_QUEUE.
@@ -103,7 +103,7 @@ class Routes:
         return topic.queues[queue]
 
     def leader(self, name: str, queue: int) -> tuple[str, str, int] | None:
-        """(broker id, endpoint, leader epoch) of a queue's leader, or None while it has none."""
+        """Return (broker id, endpoint, leader epoch) of a queue's leader, or None without one."""
         view = self.queue(name, queue)
         if view.leader is None:
             return None
@@ -113,6 +113,6 @@ class Routes:
         return broker.id, broker.endpoint, view.leader_epoch
 
     def node_endpoints(self) -> list[str]:
-        """Endpoints of all live brokers and name servers, to ask for metadata."""
+        """Return the endpoints of all live brokers and name servers, to ask for metadata."""
         live = [b.endpoint for b in self.brokers.values() if b.alive]
         return live + [n.endpoint for n in self.name_servers]

@@ -1,10 +1,11 @@
 """The dialling side of one connection, pure: HELLO, ids, deadlines, liveness, re-sending.
 
-A session never loses a request in silence: each ends in exactly one Reply, with the answer or with
-an error (TIMED_OUT past its deadline). After a reconnect or NEED_HELLO, HELLO is said again and
-every outstanding request is sent again under its own id (W1); the answer to a request that is no
-longer outstanding is dropped (Q5). Any message from the peer is proof of life; silence makes a
-ping, then a redial with back-off (1 s, 3 s: the "paranoid pirate" of the ZeroMQ guide).
+A session never loses a request silently. Each request ends in exactly one Reply, with the answer or
+with an error (TIMED_OUT after its deadline). After a reconnect or NEED_HELLO, the session sends
+HELLO and then every outstanding request again, under its own id (see docs/SAFETY.md, W1). It drops
+the answer to a request that is no longer outstanding (Q5). Any message from the peer is proof of
+life. Silence leads to a ping, and then to a redial with back-off (1 s, 3 s: the "paranoid pirate"
+of the ZeroMQ guide).
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from logboom.wire.messages import (
 )
 
 PING_AFTER: Final = 1.0
-"""Seconds of silence, with something asked or told, before a ping."""
+"""Seconds of silence before a ping, while the peer owes something."""
 DEAD_AFTER: Final = 3.0
-"""Seconds of silence, with something asked or told, before the connection is dialled anew."""
+"""Seconds of silence before the connection is dialled again, while the peer owes something."""
 PING_IDLE: Final = 5.0
-"""Seconds of silence before a ping, while nobody waits for anything: the listener forgets a peer
-that is silent for 30 s."""
+"""Seconds of silence before a ping on an idle connection. It is less than the 30 s after which the
+listener forgets a silent peer."""
 REDIAL_FIRST_S: Final = 0.1
 REDIAL_LAST_S: Final = 2.0
 HELLO_ID: Final = -1
@@ -48,10 +49,10 @@ PING_ID: Final = -2
 
 
 class Reply(NamedTuple):
-    """How a request ended: `message` with `batches`, or `error`."""
+    """The end of a request: `message` with `batches`, or `error`."""
 
     context: Any
-    """What `request` was given, to find the asker."""
+    """The value given to `request`, to identify the caller."""
     message: AnyMessage | None
     batches: Sequence[Frame]
     error: LogboomError | None
@@ -85,7 +86,8 @@ class Session:
         self._heard = now
         self._said = now
         self._owing = False
-        """Whether the peer was told something, or a request given up, since it was heard last."""
+        """True if a message was sent without an answer, or a request given up, since the peer was
+        last heard."""
         self._greeted = now
         self._losses = 0
         """Connections lost since the session was last open."""
@@ -102,7 +104,7 @@ class Session:
         out: Effects,
         now: float,
     ) -> int:
-        """Send a request; its id is set here. It ends in one Reply at `deadline` the latest."""
+        """Send a request and set its id; it ends in one Reply, at `deadline` at the latest."""
         self._due_known = False
         number = self._next_id
         self._next_id += 1
@@ -123,7 +125,7 @@ class Session:
     def tell(
         self, message: WireMessage, batches: Sequence[Frame], out: Effects, now: float
     ) -> bool:
-        """Send a message that has no answer, if the session is open; else say False."""
+        """Send a message that has no answer; return False if the session is not open."""
         self._due_known = False
         if self.state != "open":
             if self.state == "idle" and self._redial_at is None:
@@ -132,7 +134,8 @@ class Session:
         message.id = 0
         self._expect(now)
         self._owing = True
-        # Not counted as said: nothing answers it, so the peer's silence must still make a ping.
+        # This does not update `_said`: nothing answers it, so the peer's silence must still lead to
+        # a ping.
         out.sends.append(Send(self.endpoint, encode(message, batches)))
         return True
 
@@ -143,16 +146,16 @@ class Session:
             self._greet(out, now)
 
     def cancel(self, number: int) -> None:
-        """Forget a request: no Reply will come."""
+        """Forget a request: there will be no Reply."""
         self._due_known = False
         self._give_up(number)
 
     def pending(self) -> int:
-        """How many requests wait for an answer."""
+        """Return the number of requests that wait for an answer."""
         return len(self._outstanding)
 
     def receive(self, frames: Sequence[Frame], out: Effects, now: float) -> list[Reply]:
-        """Take what the peer sent."""
+        """Handle frames from the peer, and return the requests that ended."""
         self._due_known = False
         self._heard = now
         self._owing = False
@@ -164,8 +167,8 @@ class Session:
             return self._answer(message, frames[1:])
         match message:
             case NeedHello():
-                # Several may come at once, one per queued request: greet only once. Two HELLOs on
-                # one connection would cross each other's nonces.
+                # Several may arrive at once, one per queued request: greet only once. Two HELLOs on
+                # one connection would mix up each other's nonces.
                 if self.state == "open":
                     self._greet(out, now)
             case Challenge():
@@ -179,8 +182,9 @@ class Session:
         return []
 
     def tick(self, out: Effects, now: float) -> list[Reply]:
-        """End what is past its deadline, ping a silent peer, redial a dead one."""
-        # Called for every turn of a node, of every session: nearly always nothing is due.
+        """Expire requests, ping a silent peer, redial a dead one; return the ended requests."""
+        # This is called in every turn of a node for every session, and nearly always nothing is
+        # due.
         if self._due_known and (self._due is None or now < self._due):
             return []
         self._due_known = False
@@ -205,15 +209,16 @@ class Session:
         return replies
 
     def deadline(self) -> float | None:
-        """When `tick` is wanted next."""
-        # Asked for every turn of a node, of every session: worked out only after a change.
+        """Return when `tick` is due next."""
+        # This is called in every turn of a node for every session, so it is computed only after a
+        # change.
         if not self._due_known:
             self._due = self._next_due()
             self._due_known = True
         return self._due
 
     def _expect(self, now: float) -> None:
-        """The peer is about to owe us a word: silence of before says nothing about it."""
+        """Restart the measurement of silence, if the peer owed nothing until now."""
         if not (self._outstanding or self._owing):
             self._heard = max(self._heard, now - PING_AFTER)
 
@@ -237,7 +242,7 @@ class Session:
         return wanted
 
     def lost(self, now: float) -> None:
-        """The skin or a caller knows that the connection is gone."""
+        """Handle the loss of the connection, as noticed by the skin or a caller."""
         self._due_known = False
         if self.state in ("open", "greeting"):
             self._lose(now)
@@ -289,7 +294,7 @@ class Session:
         self._said = now
 
     def _refused(self, error: LogboomError, now: float) -> list[Reply]:
-        """The peer will not have us: every waiting request ends with its reason."""
+        """End all waiting requests with the reason of a refusal by the peer."""
         if error.retryable:
             self._lose(now)
             return []
@@ -310,7 +315,7 @@ class Session:
         return [Reply(waiting.context, message, batches, None)]
 
     def _give_up(self, number: int) -> _InFlightRequest | None:
-        """Wait for its answer no longer; the next request must not make this silence a new one."""
+        """Stop waiting for an answer, without restarting the measurement of silence."""
         waiting = self._outstanding.pop(number, None)
         self._owing |= waiting is not None
         return waiting

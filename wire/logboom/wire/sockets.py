@@ -1,12 +1,12 @@
-"""The one place that touches ZeroMQ: ROUTERs that listen, DEALERs that dial, one wake-up.
+"""The only module that uses ZeroMQ: ROUTERs that listen, DEALERs that dial, one wake-up.
 
-Owned by one thread; only `wake` may be called from others. Sends never block: what a peer cannot
-take yet waits in an outbox of its own with a bound, and a peer past the bound loses what is newest
-(its requests end by their deadlines, and are sent again). All who dialled us share one more bound:
-past it, whoever has more than one message waiting gets BUSY for an answer until it reads, and whoever
-takes nothing for `UNTAKEN_S` is hung up on. What connections send without ending a message is bounded
-too (`wire.unfinished`). One `poll` hands out at most `TURN_MESSAGES` messages or
-`TURN_BYTES`, so that no peer starves timers and heartbeats.
+Sockets belong to one thread; only `wake` may be called from others. Sends never block. Messages
+that a peer cannot take yet wait in a bounded outbox of its own, and when that is full the newest
+are dropped (their requests end by their deadlines, and are sent again). All peers that dialled this
+node share one more bound. Beyond it, a peer with more than one waiting message gets BUSY in place
+of answers until it reads, and a peer that takes nothing for `UNTAKEN_S` is disconnected. Unfinished
+messages are bounded, too (`wire.unfinished_messages`). One `poll` returns at most `TURN_MESSAGES`
+messages or `TURN_BYTES`, so that no peer starves timers and heartbeats.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ TURN_BYTES: Final = 2 * 1024 * 1024
 OUTBOX_BYTES: Final = 64 * 1024 * 1024
 """Bytes that may wait for one slow peer, here and in ZeroMQ each."""
 SHARED_BYTES: Final = 256 * 1024 * 1024
-"""Bytes that may wait for all who dialled us together. As much again is for those of them for whom
-one message waits at most, and once more for small messages: a healthy peer is answered while others
-never read. (One message, not none: a peer may have read the last and ask for the next before ZeroMQ
-tells us that it let go of it.)"""
+"""Bytes that may wait for all peers together that dialled this node. The same amount again is
+reserved for those with at most one waiting message, and once more for small messages, so that
+healthy peers are answered while others never read. (One message, not none: a peer may have read the
+last and ask for the next before ZeroMQ reports that it has released it.)"""
 UNTAKEN_S: Final = 30
-"""Seconds that one who dialled us may take nothing of what waits for it; then the system ends its
-connection (TCP_USER_TIMEOUT of tcp(7)), and gives back what waited. ZeroMQ's heartbeats do not find
-such a peer: a ping waits behind the message that is stuck."""
+"""Seconds for which a peer may take none of its waiting messages. Then the system ends its
+connection (TCP_USER_TIMEOUT of tcp(7)), and their memory is released. ZeroMQ's heartbeats do not
+find such a peer, because a ping waits behind the stuck message."""
 FOLLOWED_BYTES: Final = 16 * 1024
-"""Bytes to a peer, in one message or many, after which one is followed until
-ZeroMQ has sent it, and with it all before it."""
+"""Bytes to a peer, in one message or many, after which one message is tracked until ZeroMQ has sent
+it, and with it all earlier ones."""
 SHARED_FROM: Final = 64 * 1024
-"""Bytes of a message from which its frames go to ZeroMQ without a copy, if they are as large."""
+"""Size of a message from which on its large frames are given to ZeroMQ without a copy."""
 KNOWN_PEERS: Final = 100_000
-"""Peers remembered by their routing ids; past it they are learned anew."""
+"""Peers that are remembered by their routing ids; beyond it they are learned again."""
 HIGH_WATER: Final = 10_000
 """ZeroMQ's own bound per peer, in messages."""
 DIALLED_HIGH_WATER: Final = 1_000
-"""The same for what waits for a peer that we dial."""
+"""The same for messages to a peer that this process dials."""
 CALLERS_WAITING: Final = 4_096
-"""Connections that the system keeps for a listener that has not come to them yet (listen(2); the
-system's own bound, net.core.somaxconn, may be lower). ZeroMQ's 100 are soon passed when all clients
-come back at once after a restart; whoever finds no room tries again after 1, 3, 7, 15 seconds."""
+"""Length of a listener's queue of connections in the system (listen(2); the system's own bound,
+net.core.somaxconn, may be lower). ZeroMQ's 100 are soon exceeded when all clients come back at once
+after a restart; a client without a slot retries after 1, 3, 7, 15 seconds."""
 MAX_FRAME_BYTES: Final = MAX_BATCH_BYTES + 4096
 """Largest frame that is received: a batch."""
 REQUEST_ROOM_BYTES: Final = 1024 * 1024
-"""What a request may hold beside its largest frame."""
+"""Bytes of a request in addition to its largest frame."""
 STRANGERS_BYTES: Final = 128 * 1024 * 1024
 """Bytes of unfinished messages of all connections without a session: two of the largest."""
 CLIENTS_BYTES: Final = 512 * 1024 * 1024
@@ -70,9 +70,9 @@ LIMITS: Final = UnfinishedLimits(
     MAX_FRAME_BYTES + REQUEST_ROOM_BYTES, STRANGERS_BYTES, CLIENTS_BYTES
 )
 HANDSHAKE_MS: Final = 5_000
-"""What the ZMTP handshake of an accepted connection may take."""
+"""Milliseconds for the ZMTP handshake of an accepted connection."""
 REAP_S: Final = 5.0
-"""Seconds after which what ZeroMQ has sent is forgotten for all peers."""
+"""Seconds after which tracked messages that ZeroMQ has sent are released for all peers."""
 HEARTBEAT_MS: Final = 2_000
 RECONNECT_MS: Final = 50
 RECONNECT_LAST_MS: Final = 2_000
@@ -90,16 +90,16 @@ class Sockets:
     ) -> None:
         """Bind `listeners` (name → "host:port"; port 0 takes a free one).
 
-        `max_frame_bytes` and `limits` hold for those who dial us.
+        `max_frame_bytes` and `limits` apply to peers that dial this node.
 
         Raises:
-            StartError: PORT_IN_USE, or BAD_CONFIG for an address that is none, or not of this
+            StartError: PORT_IN_USE, or BAD_CONFIG for an address that is invalid or not of this
                 machine.
         """
         self._context = zmq.Context()
         self._poller = zmq.Poller()
         self._own = zmq.Poller()
-        """Without the listeners: what `poll(listening=False)` waits for."""
+        """All sockets but the listeners, for `poll(listening=False)`."""
         self._listening: dict[str, zmq.Socket[bytes]] = {}
         self._dialled: dict[str, zmq.Socket[bytes]] = {}
         self._sources: dict[zmq.Socket[bytes], str] = {}
@@ -107,20 +107,21 @@ class Sockets:
         self._outboxes: dict[Address, deque[list[Frame]]] = {}
         self._outbox_bytes: dict[Address, int] = {}
         self._leaving: dict[Address, deque[tuple[zmq.MessageTracker, int]]] = {}
-        """What ZeroMQ may still hold for a peer: the last of some messages, and their size."""
+        """Messages that ZeroMQ may still hold for a peer: the last of each group, and the group's
+        size."""
         self._leaving_bytes: dict[Address, int] = {}
         self._unfollowed: dict[Address, int] = {}
-        """Bytes sent to a peer since the last message that was followed."""
+        """Bytes sent to a peer since the last tracked message."""
         self._reaped = False
-        """Whether this turn has looked for what ZeroMQ has sent."""
+        """True if this turn has already looked for messages that ZeroMQ has sent."""
         self._more: list[zmq.Socket[bytes]] = []
         self._next_reap = 0.0
         self._max_frame_bytes = max_frame_bytes
         self._connections = AcceptedConnections(limits)
         self._monitors: dict[zmq.Socket[bytes], tuple[str, int]] = {}
-        """What tells of the connections of a listener → its name and port."""
+        """The socket that reports a listener's connections → the listener's name and port."""
         self.kind_of: Callable[[PeerAddress], PeerKind | None] = _nobody
-        """The kind of the session behind an address, as the core knows it."""
+        """Returns the kind of the session behind an address; set by the core."""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -129,13 +130,14 @@ class Sockets:
         self.endpoints: dict[str, str] = {}
         """Listener name → the "host:port" it is bound to."""
         self.dropped = 0
-        """Messages that found their peer's outbox or the shared bound full, or the peer gone."""
+        """Messages dropped because an outbox or the shared bound was full, or the peer was gone."""
         self.waiting = 0
-        """Bytes that wait for those who dialled us, as far as they are followed."""
+        """Tracked bytes that wait for peers that dialled this node."""
         try:
             for name, address in (listeners or {}).items():
                 self._listen(name, address)
-        # Ctrl-C too: what is bound already is given back. It is raised on.
+        # This includes Ctrl-C: the sockets that are bound already are closed, and the exception is
+        # raised again.
         except BaseException:
             self.close()
             raise
@@ -171,13 +173,13 @@ class Sockets:
         self._poller.register(socket, zmq.POLLIN)
 
     def _monitor(self, socket: zmq.Socket[bytes], name: str) -> zmq.Socket[bytes]:
-        """Let ZeroMQ tell of the connections that a listener accepts and loses."""
+        """Return a socket on which ZeroMQ reports a listener's accepted and lost connections."""
         address = f"inproc://connections-of-{name}"
         events = zmq.EVENT_ACCEPTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
         socket.monitor(address, events)
         monitor: zmq.Socket[bytes] = self._context.socket(zmq.PAIR)
         monitor.setsockopt(zmq.LINGER, 0)
-        # Without a bound: at one ZeroMQ's I/O thread would wait for us.
+        # It has no bound: at a bound ZeroMQ's I/O thread would wait for this one.
         monitor.setsockopt(zmq.RCVHWM, 0)
         monitor.connect(address)
         self._poller.register(monitor, zmq.POLLIN)
@@ -201,14 +203,15 @@ class Sockets:
     def poll(self, timeout: float | None, *, listening: bool = True) -> list[Received]:
         """Wait up to `timeout` seconds (None: for ever, 0: not at all) for messages or `wake`.
 
-        `listening` False leaves alone whoever dialled us: their messages wait, and at last they do.
+        With `listening` False, messages of peers that dialled this node are left in their sockets,
+        and finally those peers wait, too.
         """
         now = time.monotonic()
         until = None if timeout is None else now + timeout
         while True:
             wait = None if until is None else max(0.0, until - now)
             if self._listening:
-                # A connection that never ends a message wakes nobody.
+                # A connection that never ends a message does not wake the poll.
                 wait = LOOK_S if wait is None else min(wait, LOOK_S)
                 if self._connections.due(now):
                     self._look(now)
@@ -220,17 +223,18 @@ class Sockets:
                 return received
 
     def _look(self, now: float) -> None:
-        """See what connections received. What is complete of it is taken before it is judged."""
+        """Sample the connections; their complete messages are taken before they are judged."""
         if now >= self._next_reap:
             self._next_reap = now + REAP_S
-            # Peers that are gone are never sent to again, which reaps the others.
+            # Peers that are gone get no more messages, whose sending releases the tracked ones of
+            # others.
             for peer, leaving in list(self._leaving.items()):
                 self._reap_one(peer, leaving)
         self._follow_connections(now)
         self._connections.look(now)
 
     def _follow_connections(self, now: float) -> None:
-        """Hear of connections that were accepted or ended."""
+        """Handle the reports on connections that were accepted or ended."""
         for monitor, (name, port) in self._monitors.items():
             while True:
                 try:
@@ -245,7 +249,7 @@ class Sockets:
     def _poll_once(
         self, wait: float | None, now: float, *, listening: bool
     ) -> tuple[bool, list[Received]]:
-        """Whether anything came, `wake` included, and the messages."""
+        """Poll once; return the messages, and whether anything arrived (including `wake`)."""
         self._reaped = False
         self._flush()
         if self._more:
@@ -307,13 +311,14 @@ class Sockets:
         room: int,
         received: list[Received],
     ) -> int:
-        """Take up to `share` messages, or some more than `room` bytes; the bytes taken."""
+        """Take up to `share` messages, or slightly over `room` bytes; return the bytes taken."""
         account = self._connections.account
         size = taken = 0
         dry = False
         while taken < share and size < room:
             try:
-                # The first frame, which ZeroMQ adds, knows the connection that the message came by.
+                # The first frame, which ZeroMQ adds, knows the connection on which the message
+                # arrived.
                 routing = socket.recv(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 dry = True
@@ -341,14 +346,14 @@ class Sockets:
         return peer
 
     def send(self, sends: Sequence[Send]) -> None:
-        """Send without blocking; what cannot leave yet waits in the peer's outbox."""
+        """Send without blocking; messages that cannot leave yet wait in the peer's outbox."""
         for peer, frames in sends:
             outbox = self._outboxes.get(peer)
             if outbox is not None or not self._try(peer, frames):
                 self._queue(peer, list(frames))
 
     def _try(self, peer: Address, frames: Sequence[Frame]) -> bool:
-        """False: the peer cannot take it now."""
+        """Send a message; return False if the peer cannot take it now."""
         try:
             if isinstance(peer, PeerAddress):
                 listener = self._listening[peer.listener]
@@ -366,8 +371,10 @@ class Sockets:
         return True
 
     def _hand_over(self, socket: zmq.Socket[bytes], peer: Address, frames: Sequence[Frame]) -> bool:
-        """Give ZeroMQ a message; False while it holds an outbox full for the peer (its own bound
-        counts messages, and ten thousand of them may be any number of bytes)."""
+        """Give ZeroMQ a message; return False while it holds a full outbox for the peer.
+
+        ZeroMQ's own bound counts messages, and ten thousand of them may be any number of bytes.
+        """
         size = sum(map(len, frames))
         leaving = self._leaving.get(peer)
         if leaving is not None:
@@ -384,7 +391,7 @@ class Sockets:
             socket.send_multipart(frames, zmq.NOBLOCK)
             self._unfollowed[peer] = unfollowed
             return True
-        # Frames leave in order: the last one tells of all.
+        # Frames leave in order: the last one stands for all.
         last = zmq.Frame(frames[-1], track=True, copy=False, copy_threshold=0)
         assert isinstance(last.tracker, zmq.MessageTracker)
         # Large frames are not copied: sixty peers that wait for the same batch share its memory.
@@ -396,7 +403,7 @@ class Sockets:
         return True
 
     def _full(self, peer: PeerAddress, size: int) -> bool:
-        """Whether a message to `peer` must be dropped for the sake of the others."""
+        """Return True if a message to `peer` must be dropped for the sake of the others."""
         if self.waiting + size <= SHARED_BYTES:
             return False
         if not self._reaped:
@@ -414,7 +421,7 @@ class Sockets:
         )
 
     def _tell_busy(self, socket: zmq.Socket[bytes], peer: PeerAddress, head: Frame) -> None:
-        """Whoever waits for an answer that is dropped need not wait until its deadline."""
+        """Send BUSY in place of a dropped answer, so that the caller does not wait in vain."""
         number = id_of(head)
         if number:
             text = "too many answers wait for peers that do not read: ask again"
@@ -422,7 +429,7 @@ class Sockets:
             self._hand_over(socket, peer, [peer.routing_id, *error_frames(number, busy)])
 
     def _reap_one(self, peer: Address, leaving: deque[tuple[zmq.MessageTracker, int]]) -> None:
-        """Forget what ZeroMQ has sent to a peer, or dropped with its connection."""
+        """Release the messages that ZeroMQ has sent to a peer, or dropped with its connection."""
         while leaving and leaving[0][0].done:
             size = leaving.popleft()[1]
             self._leaving_bytes[peer] -= size
@@ -431,7 +438,7 @@ class Sockets:
             del self._leaving[peer], self._leaving_bytes[peer]
 
     def _count(self, peer: Address, size: int) -> None:
-        """So much more waits for a peer; only those who dialled us share a bound."""
+        """Count bytes that wait for a peer; only peers that dialled this node share a bound."""
         if isinstance(peer, PeerAddress):
             self.waiting += size
 
@@ -455,21 +462,21 @@ class Sockets:
                 self._forget(peer)
 
     def _taken(self, peer: Address, size: int) -> None:
-        """So much of an outbox went to ZeroMQ, or is gone."""
+        """Count bytes of an outbox as taken by ZeroMQ, or dropped."""
         self._outbox_bytes[peer] -= size
         self._count(peer, -size)
 
     @property
     def connections_closed(self) -> int:
-        """Connections that were closed for what they left unfinished."""
+        """The number of connections that were closed for their unfinished messages."""
         return self._connections.closed
 
     def backlog(self, peer: Address) -> int:
-        """Bytes that wait for a peer in its outbox."""
+        """Return the bytes that wait for a peer in its outbox."""
         return self._outbox_bytes.get(peer, 0)
 
     def untaken(self, peer: Address) -> int:
-        """Bytes that a peer has not taken yet, in its outbox or in ZeroMQ, as far as followed."""
+        """Return the tracked bytes that a peer has not taken yet, in its outbox or in ZeroMQ."""
         leaving = self._leaving.get(peer)
         if leaving is not None:
             self._reap_one(peer, leaving)
@@ -479,10 +486,10 @@ class Sockets:
         socket = self._socket(zmq.DEALER)
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_LAST_MS)
-        # Not IMMEDIATE, though nothing should wait for a dead peer: with it a connection that
-        # breaks takes its messages away from under the reader, and where one of many frames is
-        # half read libzmq 4.3.5 aborts the process ("Assertion failed: !_more"). What waits here
-        # goes with the next redial; what arrives late meets NEED_HELLO (W1).
+        # IMMEDIATE is not set, though no message should wait for a dead peer. With it, a connection
+        # that breaks takes its messages away from the reader, and if one of many frames is half
+        # read, libzmq 4.3.5 aborts the process ("Assertion failed: !_more"). Waiting messages are
+        # dropped with the next redial; late ones get NEED_HELLO (W1).
         socket.setsockopt(zmq.SNDHWM, DIALLED_HIGH_WATER)
         socket.connect(f"tcp://{endpoint}")
         self._dialled[endpoint] = socket
@@ -492,7 +499,7 @@ class Sockets:
         return socket
 
     def redial(self, endpoint: str) -> None:
-        """Drop a connection with all that waits for it; the next send dials anew."""
+        """Drop a connection with its waiting messages; the next send dials again."""
         self.hang_up(endpoint)
 
     def hang_up(self, endpoint: str) -> None:
@@ -522,7 +529,7 @@ class Sockets:
             os.write(self._wake_write, b"\0")
 
     def close(self, flush_ms: int = 0) -> None:
-        """Close everything; answers just sent get up to `flush_ms` to leave."""
+        """Close everything; recent answers get up to `flush_ms` to leave."""
         for monitor, (name, _) in self._monitors.items():
             self._stop_monitor(self._listening[name], monitor)
         self._monitors.clear()
@@ -544,7 +551,7 @@ def _nobody(_address: PeerAddress) -> None:
 
 
 def check_endpoint(text: str) -> str:
-    """`text` if it is "host:port".
+    """Return `text` if it is "host:port".
 
     Raises:
         StartError: BAD_CONFIG, with the rule.

@@ -1,12 +1,12 @@
-"""Transactions: what a decision says, who learns of it, and what a DECIDED entry holds.
+"""Transactions: decisions, the messages about them, and the content of a DECIDED entry.
 
 A batch of a transaction is parked on the queue that it will enter (`logboom.wire.parking`), and
-waits for one decision in the Raft log: COMMIT names the parked batches to release, all others of
-the transaction are dropped (SAFETY T1). Queue leaders follow decisions by WATCH, carry them out in
-the order of their numbers, and report once that lies below the HW (T3).
+waits for one decision in the Raft log. COMMIT names the parked batches to release; all others of
+the transaction are dropped (see docs/SAFETY.md, T1). Queue leaders follow decisions by WATCH, carry
+them out in the order of their numbers, and report this once it is committed (T3).
 
-A half message is a transaction of one batch whose producer decides at the queue's leader alone; its
-producer group is asked where it does not.
+A half message is a transaction of one batch whose producer decides at the queue's leader alone. If
+the producer does not decide, its producer group is asked.
 
 The body of a DECIDED entry, little endian:
 
@@ -35,12 +35,12 @@ from logboom.wire.errors import InvalidRequest
 from logboom.wire.validation import damaged
 
 HALF: Final = -1
-"""Instead of a sequence: the batch is a half message, and the name is its producer group's."""
+"""In place of a sequence: the batch is a half message, and the name is its producer group's."""
 MAX_APP_ID: Final = 255
-"""Bytes of an application id or producer group in UTF-8."""
+"""Maximum length of an application id or producer group in UTF-8, in bytes."""
 MADE_UP: Final = "%OWN%"
-"""How application ids begin that a producer made up, for itself alone: nobody else ever names one, so
-that what is kept of it ends a week after its last use."""
+"""Prefix of application ids that a producer invented for itself alone. No other process ever uses
+one, so that its state is dropped a week after its last use."""
 MAX_HANDLES: Final = 3_000
 """Parked batches that one decision can name: it is one command in the Raft log, of 60 KiB."""
 
@@ -52,21 +52,22 @@ EntryPosition: TypeAlias = tuple[int, int]
 
 
 class TransactionId(Struct, frozen=True, array_like=True, gc=False):
-    """Whose decision a parked batch waits for."""
+    """The transaction whose decision a parked batch waits for."""
 
     app_id: Name
-    """Application id; of a half message its producer group."""
+    """Application id, or the producer group of a half message."""
     sequence: int
-    """Of the application: only the first commit of a sequence counts. `HALF`: a half message."""
+    """Sequence within the application: only the first commit of a sequence counts. `HALF`: a half
+    message."""
     attempt: int
-    """Tells tries of one sequence apart: an abort ends this attempt alone."""
+    """Distinguishes the attempts of one sequence: an abort ends this attempt alone."""
 
 
 def check_app_id(app_id: str) -> None:
-    """Refuse an application id, or a producer group, that no entry could hold.
+    """Refuse an application id, or a producer group, that does not fit into an entry.
 
     Raises:
-        InvalidRequest: it is empty, longer than 255 bytes, or holds a NUL.
+        InvalidRequest: It is empty, longer than 255 bytes, or contains a NUL.
     """
     size = len(app_id.encode("utf-8", "surrogatepass"))
     if not 0 < size <= MAX_APP_ID or "\0" in app_id or not app_id.isprintable():
@@ -78,9 +79,9 @@ def check_app_id(app_id: str) -> None:
 
 
 class OpenApplication(Command, frozen=True, array_like=True, tag="opentransaction"):
-    """A producer begins to work under an application id: who did before is fenced.
+    """Open an application id for a producer, which fences its former producer.
 
-    Value: the producer epoch, and the greatest sequence that was committed (-1: none), as text.
+    Value: the producer epoch, and the greatest committed sequence (-1: none), as text.
     """
 
     app_id: str
@@ -93,7 +94,7 @@ class ParkedBatches(Struct, frozen=True, array_like=True, gc=False):
     topic_id: int
     queue: int
     places: list[EntryPosition]
-    """Where each was parked first, in the order in which they are released."""
+    """Position at which each was first parked, in the order of release."""
 
 
 class ConsumedOffset(Struct, frozen=True, array_like=True, gc=False):
@@ -107,23 +108,23 @@ class ConsumedOffset(Struct, frozen=True, array_like=True, gc=False):
 
 
 class TransactionOffsetCommit(Struct, frozen=True, array_like=True, gc=False):
-    """Offsets of one group that are committed with a transaction, or the decision is refused."""
+    """Offsets of one group to commit with a transaction, or to refuse along with it."""
 
     group: str
     member: str
-    """The member that has the queues; "": nobody may have them."""
+    """The member that owns the queues; "": they must have no owner."""
     epoch: int
     offsets: list[ConsumedOffset]
 
 
 class Decide(Command, frozen=True, array_like=True):
-    """The decision on a transaction; the first commit of a sequence wins for ever (T1).
+    """The decision on a transaction; the first commit of a sequence is permanent.
 
-    It closes all lower sequences too: sequences only grow. An abort ends one attempt: what it has
-    parked is dropped, and it cannot commit any more. Value: "commit" or "abort", whichever it is
-    from now on; the number of the decision that the queues of this command wait for, "0": of none;
-    "first" or "again". Of a commit again the number is that of the first one as long as queues carry
-    it out, and these follow, each as "topic_id/queue".
+    It also closes all lower sequences, because sequences only grow. An abort ends one attempt: its
+    parked batches are dropped, and it can no longer commit. Value: "commit" or "abort", whichever
+    now holds; the number of the decision that the queues of this command wait for, "0" if none;
+    "first" or "again". For a repeated commit the number is that of the first one as long as queues
+    carry it out, and these queues follow, each as "topic_id/queue".
 
     Codes: FENCED (an older producer epoch), TRANSACTION_ABORTED (a commit of an attempt that was
     aborted), UNKNOWN_TOPIC and UNKNOWN_QUEUE (of a commit), TOO_LARGE (more than `MAX_HANDLES`, or
@@ -138,13 +139,13 @@ class Decide(Command, frozen=True, array_like=True):
     attempt: int
     commit: bool
     parked: list[ParkedBatches]
-    """Of an abort: queues that may hold something; the places say nothing."""
+    """For an abort: queues that may contain batches; their positions are ignored."""
     consumed: list[TransactionOffsetCommit]
     time_ms: int
 
 
 class AppliedDecision(Struct, frozen=True, array_like=True, gc=False):
-    """A queue's leader has carried out decisions, up to this one."""
+    """The number up to which a queue's leader has carried out decisions."""
 
     number: int
     topic_id: int
@@ -152,7 +153,7 @@ class AppliedDecision(Struct, frozen=True, array_like=True, gc=False):
 
 
 class ReportDecided(Command, frozen=True, array_like=True):
-    """Decisions carried out, below the HW; each lives until all its queues have reported (T3)."""
+    """Report decisions as carried out and committed; each lives until all queues have reported."""
 
     broker: str
     instance_epoch: int
@@ -169,7 +170,7 @@ class DecisionView(Struct, frozen=True, array_like=True, gc=False):
     """A decision that not all queues have reported yet; part of a `View` for brokers."""
 
     number: int
-    """Grows with every decision: queues carry them out in this order."""
+    """Grows with every decision: queues carry decisions out in this order."""
     app_id: str
     sequence: int
     attempt: int
@@ -182,7 +183,7 @@ class DecisionView(Struct, frozen=True, array_like=True, gc=False):
 
 
 class DecidedBody(Struct, frozen=True, gc=False):
-    """What a DECIDED entry holds."""
+    """The content of a DECIDED entry."""
 
     number: int
     app_id: str
@@ -193,7 +194,7 @@ class DecidedBody(Struct, frozen=True, gc=False):
 
 
 def encode_decided(decided: DecidedBody) -> bytes:
-    """The body of a DECIDED entry."""
+    """Encode the body of a DECIDED entry."""
     app_id = decided.app_id.encode()
     head = _HEAD.pack(
         decided.number,
@@ -207,10 +208,10 @@ def encode_decided(decided: DecidedBody) -> bytes:
 
 
 def decided_body(body: bytes | memoryview) -> DecidedBody:
-    """What `encode_decided` made.
+    """Decode the body of a DECIDED entry.
 
     Raises:
-        DamagedBatch: it is no such body.
+        DamagedBatch: The body is not valid.
     """
     if len(body) < _HEAD.size:
         raise damaged(f"a deciding entry of {len(body)} bytes", "fetch it again")
@@ -230,7 +231,7 @@ def decided_body(body: bytes | memoryview) -> DecidedBody:
 
 
 class AwaitDecided(Request, array_like=True):
-    """Answered by Done once the queue's leader has carried out a decision, below the HW."""
+    """Wait until the queue's leader has carried out a decision and committed it; answered by Ok."""
 
     topic: Name
     queue: int
@@ -240,7 +241,7 @@ class AwaitDecided(Request, array_like=True):
 
 
 class CheckParked(Request, array_like=True):
-    """Which of these places of a queue hold no batch of the transaction, below the HW?"""
+    """Find the positions of a queue that hold no committed batch of the transaction."""
 
     topic: Name
     queue: int
@@ -248,18 +249,20 @@ class CheckParked(Request, array_like=True):
     places: list[EntryPosition]
     topic_id: int = 0
     read_bytes: int = 0
-    """Beyond 0: the batches of the first places are wanted too, until they have so many bytes."""
+    """Above 0: return the batches of the first positions, too, up to about as many bytes."""
 
 
 class ParkedChecked(WireMessage, array_like=True):
-    """Answer to CheckParked: the places where nothing is parked for this transaction. The frames behind
-    are the batches that were wanted: one at least, if the first place holds one."""
+    """Answer to CheckParked: the positions where nothing is parked for this transaction.
+
+    The following frames are the requested batches: at least one, if the first position holds one.
+    """
 
     unknown: list[EntryPosition]
 
 
 class EndHalf(Request, array_like=True):
-    """The producer's decision on a half message, to the queue's leader; the first one counts.
+    """The producer's decision on a half message, for the queue's leader; the first one counts.
 
     Answered by HalfEnded once it is as safe as acks=all.
     """
@@ -276,18 +279,18 @@ class HalfEnded(WireMessage, array_like=True):
     """Answer to EndHalf."""
 
     outcome: Literal["committed", "aborted", "unknown"]
-    """What became of it; unknown: it ended before, and longer ago than the log remembers."""
+    """The result; unknown: it was decided earlier than the log remembers."""
 
 
 class CheckHalves(Request, array_like=True):
-    """Held until half messages of a producer group want to be asked for at this broker."""
+    """Wait until this broker has half messages to check with a producer group."""
 
     producer_group: Name
     wait_ms: int
 
 
 class UndecidedBatch(Struct, frozen=True, array_like=True, gc=False):
-    """One parked batch that waits for a decision."""
+    """A parked batch that waits for a decision."""
 
     topic: str
     topic_id: int
@@ -296,34 +299,36 @@ class UndecidedBatch(Struct, frozen=True, array_like=True, gc=False):
     side: int
     transaction: TransactionId
     parked_ms: int
-    """When it was parked, ms since 1970 by the leader's clock."""
+    """Time at which it was parked, in ms since 1970 by the leader's clock."""
     checks: int
-    """How often its producer group was to be asked; beyond the limit a person decides."""
+    """Number of checks with its producer group; beyond the limit an operator decides."""
     count: int
-    """Messages."""
+    """Number of messages."""
     size: int
-    """Bytes."""
+    """Size in bytes."""
 
 
 class HalvesToCheck(WireMessage, array_like=True):
-    """Answer to CheckHalves; the frames behind are the batches, in this order."""
+    """Answer to CheckHalves; the following frames are the batches, in this order."""
 
     halves: list[UndecidedBatch]
 
 
 class ListUndecided(Request, array_like=True, tag="listunended"):
-    """All that waits for a decision in the queues led by this broker, oldest first; of one application
-    in the order of sequences and attempts."""
+    """List the undecided batches in the queues led by this broker, oldest first.
+
+    Those of one application are in the order of sequences and attempts.
+    """
 
     app_id: Name = ""
-    """Only of this application id or producer group; "": of all."""
+    """Only those of this application id or producer group; "": all."""
     limit: int = 1_000
     after: UndecidedBatch | None = None
-    """Go on behind this one, the last of the answer before."""
+    """Continue after this one, the last of the previous answer."""
 
 
 class UndecidedListed(WireMessage, array_like=True, tag="unendedlisted"):
-    """Answer to ListUnended."""
+    """Answer to ListUndecided."""
 
     parked: list[UndecidedBatch]
     more: bool

@@ -1,16 +1,16 @@
-"""Messages that accepted connections began and have not finished, pure.
+"""Messages that accepted connections have begun and not finished, pure.
 
-ZeroMQ hands over whole messages only, and keeps what came of an unfinished one without any bound. What
-it has read from a connection beyond what the connection delivered is an unfinished message, once
-everything complete has been taken from the listener. That last condition matters: while a node is
-behind, complete messages wait as well, and a peer must not be blamed for those.
+ZeroMQ returns whole messages only, and keeps the parts of an unfinished one without any bound.
+Bytes that it has read from a connection beyond the delivered messages are an unfinished message,
+once all complete messages have been taken from the listener. The last condition matters: while a
+node is behind, complete messages wait as well, and a peer must not be blamed for them.
 
-ZeroMQ also reads what it never hands over: handshakes and heartbeats. They are told from an unfinished
-message by what comes later: a message can only be delivered when none is unfinished, so what is left
-over then are such commands, as long as it is no more than commands can have been. A connection that
-delivers nothing at all is charged for its heartbeats too, and reaches a limit after days.
+ZeroMQ also reads bytes that it never returns: handshakes and heartbeats. They can be told from an
+unfinished message later: a message can only be delivered when none is unfinished, so the remaining
+bytes are such commands, unless there are too many. A connection that delivers nothing at all is
+charged for its heartbeats, too, and reaches a limit after days.
 
-Connections are numbered by their file descriptors.
+Connections are identified by their file descriptors.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from logboom.wire.actor import PeerAddress
 from logboom.wire.hello import PeerKind
 
 Standing: TypeAlias = Callable[[PeerAddress], PeerKind | None]
-"""The kind of the session behind an address; None: there is no session."""
+"""Returns the kind of the session behind an address, or None if there is no session."""
 
 TURNS_EACH: Final = 2
-"""Messages per connection after which everybody with a complete message has had a turn: ZeroMQ
-serves connections in rotation."""
+"""Messages per connection after which every connection with a complete message has had a turn:
+ZeroMQ serves connections in rotation."""
 FRAME_HEAD_BYTES: Final = 9
-"""Most that ZMTP writes before a frame."""
+"""Maximum length of the header that ZMTP writes before a frame."""
 COMMAND_BYTES_PER_S: Final = 1024
-"""Most that commands of a healthy peer amount to: ten times what heartbeats every 100 ms need."""
+"""Maximum rate of commands of a healthy peer: ten times the need of heartbeats every 100 ms."""
 MAX_COMMAND_BYTES: Final = 1024 * 1024
-"""Most that is taken for commands between two deliveries, however far apart they are."""
+"""Maximum bytes that are regarded as commands between two deliveries, however far apart."""
 NOTED_BYTES: Final = 4096
-"""What is less is not followed: a handshake, and some heartbeats."""
+"""Bytes below which a connection is not tracked: a handshake, and some heartbeats."""
 TINY_BYTES: Final = 4 * 1024 * 1024
-"""Unfinished bytes of tiny frames, of all connections together, from which they are looked into."""
+"""Unfinished bytes of tiny frames, of all connections together, from which on they are checked."""
 SWELLING: Final = 8
-"""Times that many bytes by which the process must have grown since, for them to be what it holds: an
-empty frame takes two bytes on the wire and 64 in memory."""
+"""Growth of the process, as a multiple of the unfinished bytes, that proves tiny frames: an empty
+frame takes two bytes on the wire and 64 in memory."""
 
 
 class UnfinishedLimits(NamedTuple):
-    """Bytes of unfinished messages that are taken; nodes with a session are exempt."""
+    """Limits of the bytes of unfinished messages; nodes with a session are exempt."""
 
     message_bytes: int
-    """Of one connection."""
+    """Limit of one connection."""
     strangers_bytes: int
-    """Of all connections without a session together."""
+    """Limit of all connections without a session together."""
     clients_bytes: int
-    """Of all connections with the session of a client together."""
+    """Limit of all connections with the session of a client together."""
 
 
 class Excess(NamedTuple):
@@ -70,30 +70,30 @@ class _Connection:
     peer: PeerAddress | None = None
     """Known from the first message on."""
     excess: int = 0
-    """Bytes that ZeroMQ has read beyond those that were delivered, as of the last look."""
+    """Bytes that ZeroMQ had read beyond the delivered ones at the last inspection."""
     commands: int = 0
-    """Of these, what is taken for commands."""
+    """The part of these that is regarded as commands."""
     settled_at: float = 0.0
-    """When `commands` was last told, in monotonic seconds."""
+    """Time at which `commands` was last determined, in monotonic seconds."""
     since: float = 0.0
-    """When something of it was first seen to be unfinished."""
+    """Time at which unfinished bytes were first seen."""
     delivered: int = 0
     """Bytes of all messages that were delivered."""
     has_delivered: bool = False
-    """Whether there was a delivery since the last look."""
+    """True if there was a delivery since the last inspection."""
     tiny: bool = False
-    """Whether what came last looks like tiny frames."""
+    """True if the last bytes look like tiny frames."""
     unknown: bool = False
-    """Whether it delivered before it was known here: nothing is known until the next look."""
+    """True if it delivered before it was known here: nothing is known until the next inspection."""
 
 
 @dataclass(slots=True)
 class _Round:
-    """Samples of one listener that wait until everything complete has been taken from it."""
+    """Samples of one listener that wait until all complete messages have been taken from it."""
 
     samples: dict[int, int] = field(default_factory=dict)
     messages: int = 0
-    """Taken from the listener since the samples."""
+    """Messages taken from the listener since the samples."""
 
 
 class UnfinishedMessages:
@@ -103,35 +103,35 @@ class UnfinishedMessages:
         self.limits = limits
         self._connections: dict[int, _Connection] = {}
         self._early: set[int] = set()
-        """Connections that delivered before anybody said that they were accepted."""
+        """Connections that delivered before they were reported as accepted."""
         self._changed: dict[str, set[int]] = {}
         """Listener → connections with news since its last round began."""
         self._rounds: dict[str, _Round] = {}
         self._unfinished: dict[int, int] = {}
         """Connection → bytes that are known to be unfinished."""
         self._accepted: dict[str, int] = {}
-        """Listener → its connections."""
+        """Listener → number of its connections."""
         self._tiny: dict[int, int] = {}
-        """Connection → unfinished bytes that came in tiny frames, by all that was seen of them."""
+        """Connection → unfinished bytes in tiny frames, as far as they were inspected."""
         self._resident_before = 0
-        """Memory of the process when there was nothing in tiny frames."""
+        """Memory of the process before there were any tiny frames."""
         self._judged = False
-        """Whether a round ended since the last judgement."""
+        """True if a round has ended since the last judgement."""
 
     def __len__(self) -> int:
         return len(self._connections)
 
     @property
     def unfinished_bytes(self) -> int:
-        """Bytes that are known to be unfinished, of all connections together."""
+        """Bytes of all connections together that are known to be unfinished."""
         return sum(self._unfinished.values())
 
     def unfinished(self) -> Iterable[int]:
-        """The connections that have an unfinished message, as far as known."""
+        """The connections that are known to have an unfinished message."""
         return self._unfinished.keys()
 
     def opened(self, connection: int, listener: str, now: float) -> None:
-        """A listener accepted a connection."""
+        """Track a connection that a listener has accepted."""
         self.closed(connection)
         unknown = connection in self._early
         self._early.discard(connection)
@@ -139,14 +139,14 @@ class UnfinishedMessages:
         self._accepted[listener] = self._accepted.get(listener, 0) + 1
 
     def closed(self, connection: int) -> None:
-        """A connection ended, or is about to."""
+        """Forget a connection that has ended, or is about to."""
         gone = self._connections.pop(connection, None)
         if gone is not None:
             self._accepted[gone.listener] -= 1
             self._forget(connection, gone)
 
     def delivered(self, connection: int, peer: PeerAddress, frames: int, size: int) -> None:
-        """A complete message of so many frames and bytes was taken from a connection."""
+        """Count a complete message that was taken from a connection."""
         known = self._connections.get(connection)
         if known is None:
             self._early.add(connection)
@@ -165,14 +165,14 @@ class UnfinishedMessages:
             self._changed[known.listener].discard(connection)
 
     def bytes_of(self, connection: int) -> int:
-        """What a connection is known to have unfinished."""
+        """Return the bytes that a connection is known to have unfinished."""
         return self._unfinished.get(connection, 0)
 
     def sampled(self, connection: int, total: int, now: float, *, tiny: bool | None = None) -> None:
-        """ZeroMQ has read `total` bytes from a connection so far.
+        """Take a sample: ZeroMQ has read `total` bytes from a connection so far.
 
-        `tiny`: whether what comes next is a run of tiny frames; None: nobody has looked, or nothing
-        was there to be looked at.
+        `tiny` is true if the next bytes are a run of tiny frames, and None if that was not
+        inspected or there was nothing to inspect.
         """
         known = self._connections.get(connection)
         if known is None:
@@ -199,9 +199,9 @@ class UnfinishedMessages:
             self._changed.setdefault(known.listener, set()).add(connection)
 
     def begin_rounds(self) -> None:
-        """Put the samples to the test: what is taken from now on tells what of them is unfinished.
+        """Begin to test the samples against the messages that are taken from now on.
 
-        A round that is still open goes on first.
+        A round that is still open continues first.
         """
         for listener, changed in self._changed.items():
             if changed and listener not in self._rounds:
@@ -214,7 +214,7 @@ class UnfinishedMessages:
         return known.excess - known.commands
 
     def taken(self, listener: str, messages: int, *, dry: bool) -> None:
-        """So many messages were taken from a listener; `dry`: it had no more."""
+        """Count messages that were taken from a listener; `dry`: it had no more."""
         round_ = self._rounds.get(listener)
         if round_ is None:
             return
@@ -225,7 +225,7 @@ class UnfinishedMessages:
             self._judged = True
 
     def excess(self, standing: Standing) -> list[Excess]:
-        """The connections to close now; they are forgotten."""
+        """Return the connections to close now, and forget them."""
         if not self._judged:
             return []
         self._judged = False
@@ -244,10 +244,10 @@ class UnfinishedMessages:
         return found
 
     def swollen(self, resident_bytes: int, standing: Standing) -> list[Excess]:
-        """The connections whose tiny frames have made the process grow; they are forgotten.
+        """Return the connections whose tiny frames have made the process grow, and forget them.
 
-        What looks like tiny frames may be the content of a large one. Only together with the memory
-        that such frames take are they believed.
+        Bytes that look like tiny frames may be the content of a large one. They count only together
+        with the memory that such frames take.
         """
         suspects = {
             connection: size
@@ -279,7 +279,10 @@ class UnfinishedMessages:
         return found
 
     def _shared_excess(self, connections: Iterable[int], limit: int) -> list[Excess]:
-        """Whose message has been unfinished for longest goes first: a healthy one ends soon."""
+        """Return connections to close until the others are within a limit.
+
+        Those whose message has been unfinished for longest go first: a healthy one ends soon.
+        """
         by_age = sorted(connections, key=lambda c: self._connections[c].since)
         together = sum(self._unfinished[c] for c in by_age)
         found: list[Excess] = []

@@ -1,9 +1,9 @@
-"""Reading one column out of a body, and refusing one that does not hold together.
+"""The decoding of a column from a body, and the refusal of inconsistent ones.
 
-Offsets are verified to begin at 0, to grow and to stay inside the body before any is used, so a
-hostile body raises DamagedBatch and nothing, here or in Arrow, reads out of range. Columns of
-equally long values are recognised by comparing their offsets with the expected ones, which is
-also their verification, and are cut by `struct` at several times the speed of slicing.
+Offsets are verified to begin at 0, to grow and to stay inside the body before any is used, so that
+a hostile body raises DamagedBatch and nothing, here or in Arrow, reads out of range. Columns of
+equally long values are recognised by comparing their offsets with the expected ones. This is also
+their verification, and `struct` then cuts them several times faster than slices would.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STRIDE_WIDTH: Final[int] = 4096  # above it the copying outweighs the cutting
 
 
 class BinaryBuffers(NamedTuple):
-    """One Arrow binary column: i32 offsets and blob; `validity` is None where nothing is null."""
+    """An Arrow binary column: i32 offsets and blob; `validity` is None if there are no nulls."""
 
     validity: memoryview | None
     offsets: memoryview
@@ -32,7 +32,7 @@ class BinaryBuffers(NamedTuple):
 
 
 class TagBuffers(NamedTuple):
-    """One Arrow dictionary column: i32 indices into a column of distinct tags."""
+    """An Arrow dictionary column: i32 indices into a column of distinct tags."""
 
     validity: memoryview | None
     indices: memoryview
@@ -40,7 +40,7 @@ class TagBuffers(NamedTuple):
 
 
 class BodyReader:
-    """Walks over a body, handing out views that are certain to lie inside."""
+    """A walk over a body, which returns views that are certain to be inside."""
 
     __slots__ = ("_at", "_body")
 
@@ -49,7 +49,7 @@ class BodyReader:
         self._at = 0
 
     def take(self, length: int) -> memoryview:
-        """The next `length` bytes; skips the padding after them."""
+        """Return the next `length` bytes, and skip the padding after them."""
         end = self._at + length
         padded = end + -end % 8
         if padded > len(self._body):
@@ -84,14 +84,14 @@ class BinaryColumn:
             self._offsets = _increasing(self._view)
 
     def _even_width(self, end: int) -> int | None:
-        """The width that all values have, or None if they differ."""
+        """Return the width that all values have, or None if they differ."""
         if self.count > TABLE_LIMIT or end % self.count:
             return None
         width = end // self.count
         return width if self._view == even_offsets(width, self.count) else None
 
     def get(self, i: int) -> bytes | None:
-        """Item `i`; the caller keeps it in range."""
+        """Return item `i`, which the caller keeps in range."""
         if self._validity is not None and not self._validity[i >> 3] >> (i & 7) & 1:
             return None
         if self._width is not None:
@@ -99,7 +99,7 @@ class BinaryColumn:
         return bytes(self._data[self._offsets[i] : self._offsets[i + 1]])
 
     def get_all(self, start: int, stop: int) -> list[bytes | None]:
-        """Items `start` to `stop`."""
+        """Return items `start` to `stop`."""
         items = self._cut_even(start, stop) if self._width is not None else self._cut(start, stop)
         if self._validity is None:
             return items
@@ -107,7 +107,7 @@ class BinaryColumn:
         return [item if bit == "1" else None for item, bit in zip(items, valid, strict=True)]
 
     def get_some(self, places: Sequence[int]) -> list[bytes | None]:
-        """Some items: faster than to cut all, where these are less than half."""
+        """Return some items; if they are less than half, this is faster than to cut all."""
         # One copy of the blob, because slicing bytes is twice as fast as slicing a view.
         blob, width, offsets = bytes(self._data), self._width, self._offsets
         items: list[bytes | None]
@@ -121,13 +121,13 @@ class BinaryColumn:
         return [i if valid[n] == "1" else None for i, n in zip(items, places, strict=True)]
 
     def valid(self) -> str:
-        """One "1" or "0" an item; only of a column with nulls."""
+        """Return one "1" or "0" per item; only for a column with nulls."""
         if self._valid is None:
             self._valid = bits(self._validity, self.count)
         return self._valid
 
     def buffers(self) -> BinaryBuffers:
-        """The views, for Arrow."""
+        """Return the views, for Arrow."""
         return BinaryBuffers(self._validity, self._view, self._data)
 
     def _cut_even(self, start: int, stop: int) -> list[bytes | None]:
@@ -178,13 +178,13 @@ class TagColumn:
         self._tags = _texts(self._dictionary)
 
     def get(self, i: int) -> str | None:
-        """Tag `i`; the caller keeps it in range."""
+        """Return tag `i`, which the caller keeps in range."""
         if self._validity is not None and not self._validity[i >> 3] >> (i & 7) & 1:
             return None
         return self._tags[self._indices[i]]
 
     def get_all(self, start: int, stop: int) -> list[str | None]:
-        """Tags `start` to `stop`."""
+        """Return tags `start` to `stop`."""
         tags = list(map(self._tags.__getitem__, self._indices[start:stop].tolist()))
         if self._validity is None:
             return list(tags)
@@ -192,24 +192,24 @@ class TagColumn:
         return [tag if bit == "1" else None for tag, bit in zip(tags, valid, strict=True)]
 
     def buffers(self) -> TagBuffers:
-        """The views, for Arrow."""
+        """Return the views, for Arrow."""
         return TagBuffers(self._validity, self._indices, self._dictionary.buffers())
 
 
 def bits(bitmap: memoryview | None, count: int) -> str:
-    """The first `count` bits of an Arrow bitmap as "1" and "0", in order."""
+    """Return the first `count` bits of an Arrow bitmap as "1" and "0", in order."""
     number = int.from_bytes(bitmap or b"", "little")
     return f"{number:0{count}b}"[::-1][:count]
 
 
 def damaged(what: str) -> DamagedBatch:
-    """The error of a body whose columns do not hold together."""
+    """Return the error for a body with inconsistent columns."""
     return DamagedBatch(f"batch is damaged: {what}; encode it again")
 
 
 def _increasing(view: memoryview) -> tuple[int, ...]:
     offsets: tuple[int, ...] = struct.unpack(f"<{len(view) // 4}i", view)
-    # Sorting what is sorted is one pass in C, four times as fast as comparing pairs.
+    # Sorting a sorted list is one pass in C, four times as fast as comparing pairs.
     if offsets[0] != 0 or tuple(sorted(offsets)) != offsets:
         raise damaged("the offsets of a column do not grow from 0")
     return offsets
@@ -224,5 +224,5 @@ def _texts(dictionary: BinaryColumn) -> list[str]:
 
 @lru_cache(maxsize=32)
 def _cutters(width: int) -> tuple[struct.Struct, struct.Struct]:
-    """Structs that cut a stride of values of one width, and a single one."""
+    """Return structs that cut a stride of values of one width, and a single one."""
     return struct.Struct(f"{width}s" * _STRIDE), struct.Struct(f"{width}s")

@@ -1,12 +1,10 @@
-"""CRC-32C (Castagnoli), the one checksum of the wire and of the store.
+"""The checks of a batch before a broker stores it, or a reader opens it, and their checksum.
 
-The C build of google-crc32c runs at tens of GB/s; its Python fall-back is some thousand times
-slower, which `ACCELERATED` shows.
+CRC-32C (Castagnoli) is the only checksum of the wire and of the store. The C build of google-crc32c
+runs at tens of GB/s; its Python fall-back is about a thousand times slower, see `ACCELERATED`.
 
-What a broker verifies of a batch before it stores it, and a reader before it opens it.
-
-Nothing is decompressed here and no column is read; `logboom.wire.unpacking` verifies those. What
-passes is whole, of this version, within bounds, and free of accidents by its checksums.
+Nothing is decompressed here and no column is read; `logboom.wire.unpacking` verifies those. A batch
+that passes is whole, of this version, within bounds, and matches its checksums.
 """
 
 from __future__ import annotations
@@ -34,17 +32,17 @@ from logboom.wire.head import (
 )
 
 ACCELERATED: Final[bool] = google_crc32c.implementation == "c"
-"""False when only the slow pure-Python build of google-crc32c is installed."""
+"""False if only the slow pure-Python build of google-crc32c is installed."""
 
 
 def crc32c(data: bytes | bytearray | memoryview) -> int:
-    """CRC-32C of `data`; `crc32c(b"123456789") == 0xE3069283`."""
+    """Return the CRC-32C of `data`; `crc32c(b"123456789") == 0xE3069283`."""
     return extend(0, data)
 
 
 def extend(crc: int, data: bytes | bytearray | memoryview) -> int:
-    """The checksum of (what `crc` covers, then `data`); 0 covers nothing."""
-    # The C build takes bytes alone: a view is copied, which costs less than the checksum.
+    """Return the checksum of the data that `crc` covers, followed by `data`; 0 covers nothing."""
+    # The C build takes only bytes: a view is copied, which costs less than the checksum.
     block = data if type(data) is bytes else bytes(data)
     value: int = google_crc32c.extend(crc, block)
     return value
@@ -61,14 +59,14 @@ _MAX_OFFSET: Final = 1 << 63
 
 
 def validate_batch(batch: bytes | memoryview, *, stamped: bool = True) -> BatchHead:
-    """Verify lengths, version, checksums and bounds; what passes can be stored and opened.
+    """Verify lengths, version, checksums and bounds; a batch that passes can be stored and opened.
 
     Args:
-        stamped: False for a batch fresh from a producer: its stamped head must be all zero, and
+        stamped: False for a batch directly from a producer: its stamped head must be all zero, and
             it may not be a control entry.
 
     Raises:
-        DamagedBatch: names what does not hold. Nothing else, whatever the bytes.
+        DamagedBatch: A check fails; the text names it. Nothing else is raised, whatever the bytes.
     """
     head = peek(batch)
     if head.magic != MAGIC or head.version != VERSION:
@@ -105,7 +103,7 @@ def _check_stamp(batch: bytes | memoryview, head: BatchHead, stamped: bool) -> N
 
 
 def check_fields(head: BatchHead) -> None:
-    """What a checksum cannot say: fields that no correct writer produces."""
+    """Check fields that no correct writer produces, though their checksum matches."""
     upgrade = "read it with a newer version"
     attributes = head.attributes
     if attributes & ~KNOWN_ATTRIBUTES or head.reserved:
@@ -137,5 +135,5 @@ def check_fields(head: BatchHead) -> None:
 
 
 def damaged(what: str, mend: str) -> DamagedBatch:
-    """The error that names what does not hold and how to mend it."""
+    """Return the error that names a failed check and the remedy."""
     return DamagedBatch(f"batch is damaged: {what}; {mend}")

@@ -1,4 +1,4 @@
-"""What the name server tells of the cluster: brokers, topics, queues (sent by WATCH).
+"""The name servers' view of the cluster, sent by WATCH: brokers, topics, queues.
 
 `gc=False`: none of these can be part of a cycle, and a large cluster has tens of thousands of them.
 """
@@ -12,29 +12,30 @@ from logboom.wire.transactions import DecisionView
 
 
 class TopicConfig(Struct, frozen=True, array_like=True, gc=False):
-    """Settings of a topic. Zero means "the cluster's default" where said."""
+    """Settings of a topic. Zero means "the cluster's default" where stated."""
 
     min_in_sync: int = 0
-    """Copies an acks=all write needs; 0: a majority of the replicas (1→1, 2→2, 3→2)."""
+    """Copies that an acks=all write needs; 0: a majority of the replicas (1→1, 2→2, 3→2)."""
     retention_ms: int = 7 * 86_400_000
-    """Age by append time after which messages go; -1: kept for ever."""
+    """Age by append time after which messages are deleted; -1: never."""
     retention_bytes: int = -1
-    """Bytes a queue may keep; -1: no bound."""
+    """Maximum bytes of a queue; -1: no limit."""
     max_message_bytes: int = 4 * 1024 * 1024
     """Largest message (value, key and headers together)."""
     unclean_election: bool = False
-    """Whether a replica outside the ISR may lead when no other lives: loses messages."""
+    """True if a replica outside the ISR may lead when no other is alive, which loses messages."""
     compaction: bool = False
-    """Whether brokers keep the latest message of each key, for readers who want no more, also when
-    retention has taken it out of the log."""
+    """True if brokers keep the latest message of each key for readers of the compacted topic, even
+    after retention has deleted it from the log."""
     dispatch_messages_per_s: int = 0
-    """Messages per second that each queue delivers to all its subscriptions; 0: no limit."""
+    """Maximum messages per second that each queue delivers to all its subscriptions; 0: no
+    limit."""
     dispatch_bytes_per_s: int = 0
     """The same in bytes of stored batches."""
 
 
 class QueueView(Struct, frozen=True, array_like=True, gc=False):
-    """One queue: its replicas, who leads in which epoch, who is in sync."""
+    """A queue: its replicas, its leader and leader epoch, and its ISR."""
 
     replicas: list[str]
     leader: str | None
@@ -43,11 +44,11 @@ class QueueView(Struct, frozen=True, array_like=True, gc=False):
     """Grows with every change of leader, ISR or eligible replicas; AlterIsr compares it."""
     isr: list[str]
     eligible: list[str]
-    """Replicas outside the ISR that hold all below the HW (Q7)."""
+    """Replicas outside the ISR that have all committed messages."""
 
 
 class TopicView(Struct, frozen=True, array_like=True, gc=False):
-    """One topic and its queues; `id` is never used again after a delete."""
+    """A topic and its queues; `id` is never used again after the topic was deleted."""
 
     name: str
     id: int
@@ -58,7 +59,7 @@ class TopicView(Struct, frozen=True, array_like=True, gc=False):
 
 
 class BrokerView(Struct, frozen=True, array_like=True, gc=False):
-    """One registered broker."""
+    """A registered broker."""
 
     id: str
     endpoint: str
@@ -66,23 +67,23 @@ class BrokerView(Struct, frozen=True, array_like=True, gc=False):
     zone: str
     instance_epoch: int
     alive: bool
-    """False: fenced, it leads nothing."""
+    """False if it is fenced, and leads nothing."""
     version: int
 
 
 class NameServerView(Struct, frozen=True, array_like=True, gc=False):
-    """One name server."""
+    """A name server."""
 
     id: str
     endpoint: str
 
 
 class View(Struct, frozen=True, array_like=True, gc=False):
-    """A whole (full) or a delta of the metadata, at `version`.
+    """The full metadata (`full`) or a delta, at `version`.
 
-    In a delta `topics` and `brokers` hold what changed since the asked version; `deleted` the
-    names of topics that went (a topic deleted and made again is in `topics` only, with its new
-    id). `known` False: the answering node has no metadata yet.
+    In a delta `topics` and `brokers` contain the changes since the requested version, and `deleted`
+    the names of deleted topics (a topic that was deleted and created again is in `topics` only,
+    with its new id). `known` False: the answering node has no metadata yet.
     """
 
     version: int
@@ -94,12 +95,12 @@ class View(Struct, frozen=True, array_like=True, gc=False):
     deleted_brokers: list[str]
     name_servers: list[NameServerView]
     raft_leader: str | None
-    """Best guess of the answering node; a hint, not a promise."""
+    """The answering node's best guess."""
     groups: list[GroupView] = []
-    """Of those the asker named: all, or what changed."""
+    """The requested groups: all, or those that changed."""
     deleted_groups: list[str] = []
-    """Names of groups that went."""
+    """Names of deleted groups."""
     decisions: list[DecisionView] = []
-    """Of those who asked for them: all that not all queues have reported, or what changed."""
+    """If requested: all decisions that not all queues have reported, or those that changed."""
     ended_decisions: list[int] = []
-    """Numbers of decisions that all queues have reported, or whose topics went."""
+    """Numbers of decisions that all queues have reported, or whose topics were deleted."""

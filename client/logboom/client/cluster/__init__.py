@@ -1,1 +1,1 @@
-"""What a client knows of the cluster, and how it asks."""
+"""A client's view of its cluster, and the requests that it sends to the nodes."""

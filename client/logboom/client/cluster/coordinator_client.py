@@ -17,7 +17,7 @@ from logboom.wire.errors import InternalError, LogboomError, RetryableError, Tim
 from logboom.wire.messages import AnyMessage, WireMessage
 
 ATTEMPT_TIMEOUT_S: Final = 3.0
-"""Seconds that a broker gets to answer what is not held."""
+"""Seconds that a broker gets to answer a request that it does not hold."""
 STUBBORN: Final = 4
 """Refusals of one request before another broker is asked."""
 
@@ -94,8 +94,10 @@ class CoordinatorClient:
         return [b.endpoint for b in self._watching.routes.brokers.values() if b.alive]
 
     def _follow(self, endpoint: str, error: LogboomError) -> bool:
-        """Take the coordinator that a broker names, unless we know a newer one; True if it is
-        another broker."""
+        """Take the coordinator that a broker names, unless a newer one is known.
+
+        Returns True if it is another broker.
+        """
         name, epoch = error.fields.get("coordinator"), error.fields.get("epoch")
         broker = self._watching.routes.brokers.get(name) if isinstance(name, str) else None
         named = error.fields.get("endpoint") if broker is None else broker.endpoint

@@ -1,4 +1,4 @@
-"""Who leads: the queues, by the metadata and newer hints of brokers, and the name servers."""
+"""The leaders of queues, from the metadata and newer hints, and the leader of the name servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Verdict: TypeAlias = Literal["end", "at once", "later"]
 
 
 class Role(Protocol):
-    """What one node does at a time."""
+    """A task that one node has at a time, such as the leadership of a queue."""
 
     def endpoint(self) -> str | None:
         """Return the node to ask, or None until the metadata names one.
@@ -25,7 +25,7 @@ class Role(Protocol):
         ...
 
     def refused(self, endpoint: str, error: LogboomError, failures: int) -> Verdict:
-        """Learn from an error of the node, after so many failures of one request."""
+        """Learn from a node's error; `failures` counts the failures of this request."""
         ...
 
     def has_left(self, endpoint: str) -> bool:
@@ -37,7 +37,7 @@ class Role(Protocol):
         ...
 
     def timed_out(self, last: LogboomError | None) -> TimedOut:
-        """Return the error of a request whose time is over; `last` is the last that it had."""
+        """Return the error for a request that ran out of time; `last` is its last error."""
         ...
 
 
@@ -105,7 +105,7 @@ class QueueLeader:
         return self.endpoint() not in (None, endpoint)
 
     def timed_out(self, last: LogboomError | None) -> TimedOut:
-        """Return the error of a request whose time is over."""
+        """Return the error for a request that ran out of time."""
         why = last if last is not None else no_leader(self._topic, self._queue)
         text = f"queue {self._queue} of topic {self._topic!r} did not answer in time: {why}"
         return TimedOut(text)
@@ -128,10 +128,10 @@ class RaftLeader:
         return "at once" if self._servers.refused(endpoint, error) else "later"
 
     def has_left(self, _endpoint: str) -> bool:
-        """False: the name servers say it themselves."""
+        """Always False: only the name servers themselves tell who leads."""
         return False
 
     def timed_out(self, last: LogboomError | None) -> TimedOut:
-        """Return the error of a request whose time is over."""
+        """Return the error for a request that ran out of time."""
         why = "none is known" if last is None else last
         return TimedOut(f"no name server answered as their leader in time: {why}")

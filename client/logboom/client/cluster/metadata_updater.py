@@ -1,8 +1,9 @@
-"""The client's copy of the metadata: one WATCH after another at one live node.
+"""The client's copy of the metadata, kept up to date by one WATCH after another to one live node.
 
-A held WATCH is answered within `WAIT`; a node that is silent for longer is left for another. The
-copy covers the topics that were asked for; a topic that a node does not know is looked for in the
-name server's log (a barrier) before it is called unknown, and so is one with too few queues.
+A held WATCH is answered within `WAIT`; a node that is silent for longer is replaced by another. The
+copy covers the topics that were asked for. If a node does not know a topic, or knows too few queues
+of it, the client commits a barrier to the name servers' log and asks again before it reports the
+topic as unknown.
 """
 
 from __future__ import annotations
@@ -28,38 +29,38 @@ LOG = logging.getLogger("logboom.client")
 WAIT: Final = 1.0
 """Seconds that a node holds a WATCH."""
 PATIENCE: Final = 1.5
-"""Seconds after which an unanswered WATCH is asked elsewhere."""
+"""Seconds after which an unanswered WATCH is sent to another node."""
 
 OnTopic: TypeAlias = Callable[[TopicView | LogboomError], None]
 
 
 class BarrierSource(Protocol):
-    """Something that knows how to commit a barrier and tell its metadata version."""
+    """A source of barriers, whose commit yields a metadata version."""
 
     def barrier(self, done: Callable[[int | LogboomError], None], timeout: float) -> None:
-        """`done` gets the version, or why there is none."""
+        """Commit a barrier; `done` gets its version, or the reason why there is none."""
         ...
 
 
 class _TopicWaiter:
-    """Somebody waits for a topic."""
+    """A caller that waits for a topic."""
 
     __slots__ = ("done", "expiry", "least_version", "probing", "queues", "topic")
 
     def __init__(self, topic: str, queues: int, done: OnTopic) -> None:
         self.topic = topic
         self.queues = queues
-        """How many it is expected to have."""
+        """The number of queues that the caller expects."""
         self.done = done
         self.expiry: Timer | None = None
         self.least_version = -1
-        """A view without the topic, or without its queues, counts from this version on, -1: not
-        known yet."""
+        """The metadata version from which on a view that lacks the topic, or its queues, is
+        conclusive. -1 if it is not known yet."""
         self.probing = False
 
 
 class MetadataUpdater:
-    """Follows the metadata of the topics of interest."""
+    """The copy of the metadata of all topics in use."""
 
     def __init__(
         self,
@@ -71,9 +72,9 @@ class MetadataUpdater:
     ) -> None:
         self.routes = Routes()
         self.refusal: LogboomError | None = None
-        """The last definite refusal by a node, until one takes us."""
+        """The last definite refusal by a node, until one accepts this client."""
         self._refused: set[str] = set()
-        """Endpoints that refused us since one took us."""
+        """Endpoints that have refused this client since one last accepted it."""
         self._bootstrap = list(bootstrap)
         self._connections = connections
         self._turn = turn
@@ -91,26 +92,28 @@ class MetadataUpdater:
 
     @property
     def ready(self) -> bool:
-        """Whether any metadata was loaded."""
+        """True if any metadata has been loaded."""
         return self.routes.version >= 0
 
     @property
     def turned_away(self) -> bool:
-        """Whether every node that could be asked has refused us for good: waiting cannot help."""
+        """True if every node that could be asked has refused this client for good."""
         return self._refused.issuperset(self.nodes())
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Call `changed` after each answer that told something, and when all nodes refuse us."""
+        """Call `changed` after each answer with news, and when all nodes have refused."""
         self._listeners.append(changed)
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start to follow the metadata."""
         if self._ticket is None:
             self._ask()
 
     def want(self, topic: str, done: OnTopic, timeout: float, queues: int = 0) -> None:
-        """Load a topic and follow it from now on; `done` gets it, or an error. It has `queues` queues
-        or more, unless the name servers' log knows of fewer too."""
+        """Load a topic and follow it from now on; `done` gets it, or an error.
+
+        It has at least `queues` queues, unless the name servers' log knows of fewer, too.
+        """
         known = self.routes.topics.get(topic)
         covered = known is not None and topic in self._covered
         if known is not None and covered and len(known.queues) >= queues:
@@ -123,17 +126,17 @@ class MetadataUpdater:
             self._missing(wish)
             return
         self._interest.add(topic)
-        # Only a whole view says that a topic is missing.
+        # Only a full view proves that a topic is missing.
         self._covered.discard(topic)
         self._ask_again()
 
     def refresh(self) -> None:
-        """Ask for the whole anew: something that we should know is not in our copy."""
+        """Ask for the full view again, because the copy lacks something that exists."""
         self._covered.clear()
         self._ask_again()
 
     def nodes(self) -> list[str]:
-        """Endpoints worth asking, those from the metadata first."""
+        """Return the endpoints to ask, those from the metadata first."""
         return list(dict.fromkeys((*self.routes.node_endpoints(), *self._bootstrap)))
 
     def _ask_again(self) -> None:
@@ -184,7 +187,7 @@ class MetadataUpdater:
         if self._ticket is not None:
             return
         if view.full and not news:
-            # The node lags behind what we know: it cannot say what it would not tell.
+            # The node lags behind this client, so its silence about a topic proves nothing.
             self._fail(None)
         else:
             self._ask()
@@ -196,7 +199,7 @@ class MetadataUpdater:
             LOG.warning(text, self._endpoint)
 
     def _fail(self, error: LogboomError | None) -> None:
-        """Try the next node; wait when all have failed in a row."""
+        """Try the next node, after a delay that grows with consecutive failures."""
         if isinstance(error, Refused):
             self.refusal = error
             self._refused.add(self._endpoint)
@@ -215,7 +218,7 @@ class MetadataUpdater:
             self._ask()
 
     def _grant(self, whole: bool) -> None:
-        """Give wishes what came; look deeper for what a whole view did not have."""
+        """Serve waiters whose topic has arrived; commit barriers for topics that are missing."""
         for wish in list(self._wishes):
             topic = self.routes.topics.get(wish.topic)
             if wish.topic not in self._covered:
@@ -260,7 +263,7 @@ class MetadataUpdater:
         self._end(wish, TimedOut(text))
 
     def unreachable(self) -> LogboomError:
-        """Why there is no metadata yet, for the one who waited."""
+        """Return the error that explains why there is no metadata yet."""
         if self.refusal is not None:
             return self.refusal
         nodes = ", ".join(self._bootstrap)
@@ -276,11 +279,11 @@ class MetadataUpdater:
 
 
 def unknown_topic(topic: str) -> LogboomError:
-    """The error for a topic that does not exist."""
+    """Return the error for a topic that does not exist."""
     return UnknownResource(unknown_topic_text(topic), "UNKNOWN_TOPIC", topic=topic)
 
 
 def no_leader(topic: str, queue: int) -> LogboomError:
-    """The error for a queue that nobody leads."""
+    """Return the error for a queue without a leader."""
     text = f"queue {queue} of topic {topic!r} has no leader: are its brokers up?"
     return Unavailable(text)

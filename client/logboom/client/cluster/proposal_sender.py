@@ -17,8 +17,11 @@ from logboom.wire.session import Reply
 from logboom.wire.session_table import RequestHandle
 
 WINDOW: Final = 48
-"""Numbers from the oldest command under way to the newest. The name servers keep 64 results of a
-proposer, and could not answer a repeated command that is older."""
+"""Difference between the oldest and the newest number under way.
+
+The name servers keep 64 results of a proposer, and could not answer a repeated command that is
+older.
+"""
 BACKOFF: Final = 0.05
 """Mean seconds between tries while the name servers elect a leader."""
 
@@ -34,7 +37,7 @@ class ProposalSender:
         self._connections = connections
         self._turn = turn
         self.servers = NameServers(())
-        """Known once they are learned from the metadata."""
+        """The endpoints of the name servers, empty until the metadata has arrived."""
         self._queue = CommandQueue[CoreTurn](
             proposer,
             self,

@@ -27,7 +27,7 @@ RAFT_LEADER_TIMEOUT_S: Final = 3.0
 
 
 class RoutedRequest:
-    """One request under way."""
+    """A request under way."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class RoutedRequest:
         self.stop()
 
     def stop(self) -> None:
-        """Await neither an answer nor a time."""
+        """Cancel the pending attempt and the pending retry."""
         if self.asked is not None:
             self.asked.cancel()
         if self.pause is not None:
@@ -86,7 +86,7 @@ class RequestRouter:
         watching.listen(self._rerouted)
 
     def register(self, handlers: CallHandlers) -> None:
-        """Handle the questions to nodes."""
+        """Register the handlers of requests to nodes."""
         handlers.register(AskLeader, self._ask_leader)
         handlers.register(
             AskRaftLeader,
@@ -154,7 +154,7 @@ class RequestRouter:
             self._fail(request, error)
             return
         if endpoint is None:
-            # News of the metadata tries again, too.
+            # The next change of the metadata retries earlier.
             request.pause = self._turn.after(left, lambda: self._try(request))
             return
         left = min(left, request.attempt_s)
@@ -208,7 +208,7 @@ class RequestRouter:
 
 
 def settling(outcome: Promise[Answer]) -> OnReply:
-    """Return what resolves an outcome with a reply."""
+    """Return a callback that resolves an outcome with a reply."""
 
     def settle(reply: Reply) -> None:
         if reply.message is None:

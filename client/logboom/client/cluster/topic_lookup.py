@@ -1,4 +1,4 @@
-"""Finding metadata for the API: the first view, one topic, or all of them."""
+"""Metadata for the API: the first view, single topics, and the full view."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from logboom.wire.view import TopicConfig, TopicView
 NEW_TOPIC_QUEUES: Final = 4
 """Queues of a topic that is created on first use."""
 RETRY: Final = 0.05
-"""Seconds before another node is asked for the whole view."""
+"""Seconds before another node is asked for the full view."""
 
 
 class TopicLookup:
-    """Connect, FindTopic, WholeView, and topics created on first use."""
+    """The handler of calls for metadata; it also creates topics on first use."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class TopicLookup:
         watching.listen(self._loaded)
 
     def register(self, handlers: CallHandlers) -> None:
-        """Handle the calls that find metadata."""
+        """Register the handlers of calls for metadata."""
         handlers.register(Connect, self._connect)
         handlers.register(FindTopic, self._find_topic)
         handlers.register(LoadMetadata, self._whole_view)
@@ -64,7 +64,7 @@ class TopicLookup:
         timeout: float,
         queues: int,
     ) -> None:
-        """Load a topic for a producer; this client may have been told to create what is missing."""
+        """Load a topic for a producer, and create it if this client is configured to."""
         self.topic(name, done, timeout, queues, create=self._create)
 
     def topic(
@@ -76,7 +76,7 @@ class TopicLookup:
         *,
         create: bool,
     ) -> None:
-        """Load a topic, as `MetadataUpdater.want` does; with `create` make it if it is unknown."""
+        """Load a topic, as `MetadataUpdater.want` does; `create` creates it if it is unknown."""
         deadline = self._turn.now + timeout
 
         def created(result: CommandResult | LogboomError) -> None:
@@ -121,7 +121,7 @@ class TopicLookup:
         self._whole(call, self._turn.now + call.timeout, 0)
 
     def _whole(self, call: LoadMetadata, deadline: float, tried: int) -> None:
-        """Ask one node after the other until one knows enough."""
+        """Ask one node after the other until one has a recent enough view."""
         nodes = self._watching.nodes()
         left = deadline - self._turn.now
         if left <= 0:
@@ -138,7 +138,7 @@ class TopicLookup:
                     return
             self._turn.after(RETRY, lambda: self._whole(call, deadline, tried + 1))
 
-        # Name servers are last in the list and know first.
+        # Name servers are last in the list and know of changes first.
         endpoint = nodes[-1 - tried % len(nodes)]
         wait = min(left, 1.5)
         message = Watch(0, int(wait * 1000), -1, None, 0)

@@ -1,1 +1,1 @@
-"""A broker and its name servers: registration, metadata, and the roles that follow from it."""
+"""The connection of a broker to its cluster: registration, lease, metadata and proposals."""

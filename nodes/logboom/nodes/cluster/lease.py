@@ -1,17 +1,18 @@
-"""The lease that heartbeats grant a broker (SAFETY Q11).
+"""The lease that a broker receives with each granted heartbeat.
 
-It counts from *sending* the heartbeat that was granted, so that it ends before the raft leader may
-give the broker's queues to another. Leaderships also move while their broker lives (an operator's
-wish, a damaged replica): so a grant counts only once the metadata that it was given under is known
-here, and a broker that asks to be relieved gives its lease up first. Past the lease: no acks=none
-or leader, no end-offset answers. acks=all and reads below the HW need no lease.
+It counts from the time at which the heartbeat was *sent*, so that it ends before the Raft leader
+may give the broker's queues to another (see docs/SAFETY.md, Q11). Leaderships also move while their
+broker is alive, at an operator's request or because a replica is damaged. A grant therefore counts
+only once this broker knows the metadata version under which it was given, and a broker that asks to
+be relieved gives its lease up first. Without a lease the broker refuses acks=none, acks=leader and
+queries for end offsets. acks=all and reads of committed messages need no lease.
 """
 
 from __future__ import annotations
 
 
 class Lease:
-    """Until when this broker is certain that nobody else leads its queues."""
+    """The time until which no other broker can lead the queues that this one leads."""
 
     __slots__ = ("_known", "_later", "_over", "until")
 
@@ -20,12 +21,14 @@ class Lease:
         """Monotonic seconds."""
         self._known = -1
         self._later: list[tuple[int, float]] = []
-        """(metadata version, until) of grants given under metadata that is not known here yet."""
+        """(metadata version, until) of grants under metadata that this broker does not know yet."""
         self._over = False
 
     def granted(self, sent_at: float, lease_ms: int, version: int) -> None:
-        """A heartbeat sent at `sent_at` was granted under metadata `version`; an older grant never
-        shortens a newer."""
+        """Take a grant for a heartbeat sent at `sent_at`, under metadata `version`.
+
+        An older grant never shortens a newer one.
+        """
         if self._over:
             return
         until = sent_at + lease_ms / 1000
@@ -35,7 +38,7 @@ class Lease:
             self._later = [*self._later[-3:], (version, until)]
 
     def learned(self, version: int) -> None:
-        """The metadata known here went forward to `version`."""
+        """Count the grants under metadata up to `version`, which is now known here."""
         self._known = version
         if self._later:
             for _, until in [grant for grant in self._later if grant[0] <= version]:
@@ -43,16 +46,16 @@ class Lease:
             self._later = [grant for grant in self._later if grant[0] > version]
 
     def end(self) -> None:
-        """The broker was fenced: the lease is void until it is registered anew."""
+        """End the lease until the broker has registered again, because it was fenced."""
         self.until = float("-inf")
         self._later.clear()
         self._over = False
 
     def give_up(self) -> None:
-        """The broker asks others to take over all that it leads: no grant counts any more."""
+        """Ignore all grants from now on: the broker asks others to take over its leaderships."""
         self.end()
         self._over = True
 
     def holds(self, now: float) -> bool:
-        """Whether the lease holds at `now`."""
+        """True if the lease holds at `now`."""
         return now < self.until

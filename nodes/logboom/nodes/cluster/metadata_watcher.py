@@ -1,6 +1,6 @@
 """This broker's copy of the metadata, followed by WATCH from a name server.
 
-It only goes forward (R14).
+The copy never goes back (see docs/SAFETY.md, R14).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from logboom.wire.session import Reply
 from logboom.wire.session_table import RequestHandle
 
 HOLD_MS: Final = 10_000
-"""Milliseconds that a name server may hold our WATCH."""
+"""Milliseconds for which a name server may hold the WATCH of this broker."""
 GRACE: Final = 1.0
-"""Seconds beyond the hold, or without a session, after which another name server is asked."""
+"""Seconds after which another name server is asked: beyond the hold, or without a session."""
 BEHIND: Final = 0.5
-"""Seconds that a WATCH must have been held before news from elsewhere speaks against its holder."""
+"""Seconds for which a WATCH must have been held before its holder counts as lagging behind."""
 
 
 class MetadataWatcher(Service):
-    """One WATCH under way, always; from one name server to the next when it fails."""
+    """The one WATCH that is always under way; it moves to the next name server when one fails."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class MetadataWatcher(Service):
         groups: GroupRoutes,
         on_change: Callable[[list[str], list[str], BrokerTurn], None],
     ) -> None:
-        """`on_change` gets the names of topics, and of groups, that changed or went."""
+        """Create a watcher; `on_change` gets the names of changed and deleted topics and groups."""
         self._routes = routes
         self._groups = groups
         self._links = links
@@ -49,7 +49,7 @@ class MetadataWatcher(Service):
         self.failures = 0
 
     def step(self, turn: BrokerTurn) -> None:
-        """Ask, or leave a name server that is not there."""
+        """Send the WATCH if it is due, or leave a name server that is not connected."""
         if self._asked is not None and self._endpoint is not None:
             silent = turn.mono >= self._asked_at + GRACE and not self._links.is_open(self._endpoint)
             if not silent:
@@ -79,7 +79,7 @@ class MetadataWatcher(Service):
         )
 
     def heard_of(self, version: int, turn: BrokerTurn) -> None:
-        """The raft leader is at `version`: whoever holds our WATCH and did not tell is left."""
+        """Leave the holder of the WATCH if it missed `version`, which the Raft leader has."""
         if (
             version > self._routes.version
             and self._asked is not None
@@ -93,11 +93,11 @@ class MetadataWatcher(Service):
             self.step(turn)
 
     def deadline(self) -> float:
-        """When `step` is wanted next."""
+        """Return when `step` is due next."""
         if self._asked is None:
             return self._ask_at
         assert self._endpoint is not None
-        # Look again each second: a name server may stop in the middle of a hold.
+        # Check again each second: a name server may stop while it holds the WATCH.
         return float("inf") if self._links.is_open(self._endpoint) else self._asked_at + GRACE
 
     def figures(self, now: float) -> Figures:
@@ -122,8 +122,11 @@ class MetadataWatcher(Service):
         self.step(turn)
 
     def _prefer_leader(self) -> None:
-        """The raft leader knows what is decided a round trip before all others. Only where it is
-        heard: who does not answer is not asked again and again."""
+        """Switch to the Raft leader, which knows decisions a round trip before the others.
+
+        Only a connected one is chosen, so that a silent leader is not asked again and
+        again.
+        """
         leader = self._servers.leader()
         if self._links.is_open(leader):
             self._endpoint = leader
@@ -131,5 +134,5 @@ class MetadataWatcher(Service):
     def _failed(self, turn: BrokerTurn) -> None:
         self.failures += 1
         self._endpoint = self._servers.next_any(self._endpoint)
-        # Once around at full speed, then gently.
+        # The first round over all name servers is fast, further rounds are slow.
         self._ask_at = turn.mono + (0.02 if self.failures < 4 else 0.25)

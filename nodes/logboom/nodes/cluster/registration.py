@@ -1,8 +1,8 @@
-"""This broker's standing at the name server: registered, heard every second, or fenced (Q2, Q11).
+"""The registration of this broker at the name servers: registered, alive by heartbeats, or fenced.
 
-Every start registers and gets a new instance epoch, which ends all leaderships given before. The
-broker acts on leadership only from metadata at least as new as its registration. Fenced while it
-lives, it registers again, under a new incarnation.
+Every start registers and receives a new instance epoch, which ends all earlier leaderships (see
+docs/SAFETY.md, Q2 and Q11). The broker acts on leadership only from metadata at least as new as its
+registration. A broker that is fenced while it runs registers again, under a new incarnation.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from logboom.wire.name_servers import NameServers
 from logboom.wire.session import Reply
 
 RETRY: Final = 0.1
-"""Seconds before a heartbeat that found no raft leader is sent again."""
+"""Seconds before a heartbeat is repeated that found no Raft leader."""
 
 
 class RegistrationHost(Protocol):
-    """What a registration requires of its broker."""
+    """The requirements of a registration on its broker."""
 
     def on_registered(self, turn: BrokerTurn) -> None:
         """Begin to work under a new instance epoch."""
@@ -42,7 +42,7 @@ class RegistrationHost(Protocol):
 
 
 class Registration(Service):
-    """Registration, heartbeats and the lease that they grant."""
+    """The registration, the heartbeats and the lease that they grant."""
 
     def __init__(
         self,
@@ -52,14 +52,17 @@ class Registration(Service):
         proposals: ProposalQueue,
         host: RegistrationHost,
     ) -> None:
-        """`command` registers this process; each attempt numbers its incarnation, and dates it."""
+        """Create an unregistered broker.
+
+        `command` registers this process; each attempt numbers its incarnation, and dates it.
+        """
         self.lease = Lease()
         self.instance_epoch = -1
-        """Of this registration; -1: not registered."""
+        """Instance epoch of this registration; -1 while not registered."""
         self.version = -1
-        """Metadata version from which on leadership may be acted upon (Q2)."""
+        """Lowest metadata version on whose leaderships this broker may act."""
         self.refusal = ""
-        """Why the name server will not have this broker, if so."""
+        """The reason why the name servers refuse this broker, or ""."""
         self._command = command
         self._links = links
         self._servers = servers
@@ -73,7 +76,7 @@ class Registration(Service):
 
     @property
     def registered(self) -> bool:
-        """Whether this process has an instance epoch."""
+        """True if this process has an instance epoch."""
         return self.instance_epoch >= 0
 
     def step(self, turn: BrokerTurn) -> None:
@@ -85,7 +88,7 @@ class Registration(Service):
             self._beat(turn)
 
     def deadline(self) -> float:
-        """When `step` is wanted next."""
+        """Return when `step` is due next."""
         if not self.registered:
             return float("inf") if self._registering else self._register_at
         return float("inf") if self._asking else self._heartbeat_at

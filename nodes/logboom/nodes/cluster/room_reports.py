@@ -1,8 +1,8 @@
-"""What the name servers are told of this broker's disk.
+"""Reports to the name servers on whether this broker's disk accepts writes.
 
-A full disk is reported at once: other replicas take over what this broker leads, and wait for it no
-longer. That there is room again is reported once there has been for a while: a disk that is about to fill
-up again would else be let in and taken out several times a second.
+A full disk is reported at once: other replicas take over the leaderships of this broker and no
+longer wait for it. Free space is reported only after it has lasted for a while. Otherwise a nearly
+full disk would enter and leave the ISRs several times a second.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from logboom.wire.actor import Note
 from logboom.wire.commands import CommandResult, ReportRoom
 
 ROOM_S: Final = 5.0
-"""Seconds for which there must have been room before it is reported."""
+"""Seconds for which there must have been free space before it is reported."""
 RETRY_S: Final = 5.0
-"""Seconds after which a report that was refused is repeated: an older name server knows none."""
+"""Seconds before a refused report is repeated: older name servers do not know it."""
 
 
 class RoomReports(Service):
-    """Reports whether this broker's disk takes writes."""
+    """The reports of one broker."""
 
     def __init__(
         self, me: str, space: SpaceGauge, registration: Registration, proposals: ProposalQueue
@@ -34,19 +34,19 @@ class RoomReports(Service):
         self._proposals = proposals
         self._was_full = False
         self._since = float("-inf")
-        """When the disk became full, or got room."""
+        """Time at which the disk became full, or free again."""
         self._reported = False
-        """What the name servers know: whether it is full."""
+        """True if the name servers know the disk as full."""
         self._asking = False
         self._retry_at = float("-inf")
 
     def registered(self) -> None:
-        """A new instance epoch: the name servers take it that there is room."""
+        """Start over after a registration: the name servers now assume free space."""
         self._asking = self._reported = False
         self._retry_at = float("-inf")
 
     def step(self, turn: BrokerTurn) -> None:
-        """Look at the disk, and report what changed."""
+        """Check the disk, and report a change."""
         full = self._space.check(turn.mono)
         if full != self._was_full:
             self._was_full, self._since = full, turn.mono
@@ -67,7 +67,7 @@ class RoomReports(Service):
         }
 
     def _wanted(self, now: float) -> bool:
-        """What the name servers should know."""
+        """Return what the name servers should know."""
         return self._was_full or (self._reported and now < self._since + ROOM_S)
 
     def _report(self, full: bool, turn: BrokerTurn) -> None:
@@ -95,7 +95,7 @@ class RoomReports(Service):
         )
 
     def deadline(self) -> float:
-        """When `step` is wanted next; other turns look at the disk often enough."""
+        """Return when `step` is due next; the other turns check the disk often enough."""
         if self._asking or not self._registration.registered:
             return float("inf")
         if self._reported and not self._was_full:

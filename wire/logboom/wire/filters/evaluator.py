@@ -55,11 +55,11 @@ _TESTS: Final[dict[ComparisonOperator, _Test]] = {
     ComparisonOperator.MORE_EQUAL: operator.ge,
 }
 _DIFFERENT: Final = {ComparisonOperator.EQUAL: NO, ComparisonOperator.UNEQUAL: YES}
-"""What is said of two values of different kinds; unknown where an order is asked."""
+"""The result for two values of different kinds; unknown for ordering comparisons."""
 
 
 def evaluator(node: Condition) -> Evaluate:
-    """The function that judges a batch by `node`. It raises DamagedBatch, and nothing else."""
+    """Return the function that judges a batch by `node` and raises only DamagedBatch."""
     match node:
         case And():
             return every_of(*map(evaluator, node.terms))
@@ -83,7 +83,7 @@ def evaluator(node: Condition) -> Evaluate:
 
 
 def leaves(node: Condition) -> Iterator[Leaf]:
-    """The predicates of a tree, in the order they are written."""
+    """Yield the predicates of a tree, in the order in which they are written."""
     match node:
         case And() | Or():
             for term in node.terms:
@@ -95,7 +95,7 @@ def leaves(node: Condition) -> Iterator[Leaf]:
 
 
 def properties(node: Condition) -> set[Property]:
-    """Every property that a tree names."""
+    """Return every property that a tree names."""
     found: list[object] = []
     for leaf in leaves(node):
         match leaf:
@@ -111,7 +111,7 @@ def properties(node: Condition) -> set[Property]:
 
 
 def cost_of(node: Condition) -> int:
-    """Units that judging one message costs: 0.1 µs each or less, if no content repeats."""
+    """Return the units that judging a message costs: at most 0.1 µs each, if no content repeats."""
     headers = sum(each.source is PropertySource.HEADER for each in properties(node))
     return (3 if headers else 0) + headers + sum(map(_cost, leaves(node)))
 
@@ -130,7 +130,7 @@ def _cost(leaf: Leaf) -> int:
 
 
 def every_of(*terms: Evaluate) -> Evaluate:
-    """All of them, asked in turn until no message is left that they could all hold for."""
+    """Return the conjunction, which stops once no message is left for which all could hold."""
 
     def judge(rows: FilterColumns) -> TernaryBits:
         yes, no = rows.every, 0
@@ -192,7 +192,7 @@ def _compare(node: Compare) -> Evaluate:
 
 
 def _against(sign: ComparisonOperator, value: Operand) -> Judge:
-    """The judge that compares a content with a literal."""
+    """Return the judge that compares a content with a literal."""
     test, different = _TESTS[sign], _DIFFERENT.get(sign, UNKNOWN)
     match value:
         case Number(value=number):
@@ -271,7 +271,7 @@ def _in(node: In) -> Judge:
     numbers = frozenset(item.value for item in node.items if isinstance(item, Number))
     if not numbers:
         return lambda content: YES if content in texts else NO
-    # A content that is no number is None, which is in no such set.
+    # A content that is not a number is None, which is in no such set.
     return lambda content: YES if content in texts or number_of(content) in numbers else NO
 
 
@@ -287,7 +287,7 @@ def _search(node: Search) -> Judge:
 
 
 def _boolean(content: bytes) -> int:
-    """What a content alone is worth."""
+    """Judge a content as a boolean."""
     match content.lower():
         case b"true":
             return YES

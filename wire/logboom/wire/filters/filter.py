@@ -44,7 +44,7 @@ from logboom.wire.head import BatchHead
 from logboom.wire.unpacking import bits
 
 LEAST_STEP: Final[int] = 64
-"""Messages that a budget with anything left always pays for, so that every scan gets on."""
+"""Messages that a budget with anything left always pays for, so that every scan progresses."""
 
 _MOST_TEXT: Final[int] = 2 * MAX_LENGTH + 16
 _OPENING: Final[int] = 100  # units for opening a batch and its columns
@@ -53,20 +53,20 @@ _ONES: Final = bytes.maketrans(b"01", b"\0\1")
 
 
 class Filter(Struct, frozen=True, array_like=True, gc=False):
-    """Which messages are wanted; `of` makes it canonical. Messages must pass both parts."""
+    """The condition for messages; `of` makes it canonical. Messages must match both parts."""
 
     tags: tuple[str, ...] | None = None
-    """One of these, sorted; None: any tag, or none."""
+    """The accepted tags, sorted; None: any tag, or none."""
     where: str | None = None
     """A canonical property expression; None: any properties."""
 
     @staticmethod
     def of(tags: str | Collection[str] | None = None, where: str | None = None) -> Filter:
-        """The filter of a tag expression (or of tags one by one) and a property expression.
+        """Return the filter of a tag expression (or of single tags) and a property expression.
 
         Raises:
-            InvalidFilter: an expression cannot be read; points at the character.
-            InvalidRequest: tags that are no tags.
+            InvalidFilter: An expression is invalid; the error points at the character.
+            InvalidRequest: A tag is invalid.
         """
         if isinstance(tags, str):
             found = parse_tags(tags)
@@ -81,11 +81,13 @@ class Filter(Struct, frozen=True, array_like=True, gc=False):
 
     @staticmethod
     def read(text: str) -> Filter:
-        """The filter that one text says: `*` or "", `a || b`, `a || b WHERE price > 3`, or a
-        property expression alone behind WHERE. `read(wanted.text) == wanted`.
+        """Return the filter of one text, such that `read(wanted.text) == wanted`.
+
+        The text is `*` or "", `a || b`, `a || b WHERE price > 3`, or WHERE with a property
+        expression alone.
 
         Raises:
-            InvalidFilter: it cannot be read; points at the character.
+            InvalidFilter: The text is invalid; the error points at the character.
         """
         if len(text) > _MOST_TEXT:
             raise invalid(text, _MOST_TEXT, f"the end: it has at most {_MOST_TEXT} characters")
@@ -106,17 +108,17 @@ class Filter(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def takes_all(self) -> bool:
-        """Whether every message passes."""
+        """True if every message passes."""
         return self.tags is None and self.where is None
 
     @property
     def text(self) -> str:
-        """One line for people, the wire and comparing: `*`, `a || b`, `* WHERE price > 3`."""
+        """One line for people, the wire and comparisons: `*`, `a || b`, `* WHERE price > 3`."""
         where = "" if self.where is None else f" WHERE {self.where}"
         return f"{tags_text(self.tags)}{where}"
 
     def describe(self) -> str:
-        """The filter in words."""
+        """Describe the filter in words."""
         if self.takes_all:
             return "all messages"
         parts = []
@@ -128,7 +130,7 @@ class Filter(Struct, frozen=True, array_like=True, gc=False):
         return f"messages {' and '.join(parts)}"
 
     def difference(self, other: Filter) -> str:
-        """How `other` differs from this one, in one line; "" if it does not."""
+        """Return how `other` differs from this filter, in one line; "" if it does not."""
         parts = []
         if self.tags != other.tags:
             ours, theirs = self.tags, other.tags
@@ -143,16 +145,16 @@ class Filter(Struct, frozen=True, array_like=True, gc=False):
         return "; ".join(parts)
 
     def matcher(self) -> Matcher:
-        """What carries the filter out. Also for one that came over the wire, checked anew.
+        """Return the matcher of this filter, which is checked again in case it came over the wire.
 
         Raises:
-            InvalidFilter, InvalidRequest: as `of`.
+            InvalidFilter, InvalidRequest: As `of`.
         """
         return _matcher(self)
 
 
 class ScanBudget:
-    """Units of work that a scan may still cost, shared by its batches; a unit is some 0.1 µs."""
+    """Units of work that a scan may still use, shared by its batches; a unit is about 0.1 µs."""
 
     __slots__ = ("left",)
 
@@ -161,27 +163,28 @@ class ScanBudget:
 
     @property
     def spent(self) -> bool:
-        """Whether nothing is left: stop the scan."""
+        """True if nothing is left, so that the scan must stop."""
         return self.left <= 0
 
 
 class Match(NamedTuple):
-    """Which messages of a batch, or of a slice of it, pass a filter."""
+    """The messages of a batch, or of a slice of it, that pass a filter."""
 
     bitmap: bytes
-    """Bit i % 8 of byte i // 8 is set where message i passes, as in Arrow's validity."""
+    """Bit i % 8 of byte i // 8 is set if message i passes, as in Arrow's validity."""
     passed: int
-    """How many messages pass."""
+    """Number of messages that pass."""
     examined: int
-    """Messages looked at: all, or as many as the budget paid for. `bitmap` covers these."""
+    """Number of messages examined: all, or as many as the budget paid for. `bitmap` covers
+    these."""
 
     def selectors(self) -> bytes:
-        """A byte a message, 1 where it passes: what `itertools.compress` takes."""
+        """Return a byte per message, 1 if it passes, as `itertools.compress` takes them."""
         return selectors(self.bitmap, self.examined)
 
 
 class Matcher:
-    """A filter made ready; `Filter.matcher` keeps the recent ones. Safe to share by threads."""
+    """A compiled filter; `Filter.matcher` keeps the recent ones. Threads may share it."""
 
     __slots__ = ("_evaluate", "_guess", "_masks", "_reader", "_searches", "cost")
 
@@ -189,7 +192,7 @@ class Matcher:
         tags = None if wanted.tags is None else check_tags(wanted.tags)
         node = None if wanted.where is None else parse(wanted.where)
         self.cost: Final = (1 if node is None else cost_of(node)) + (tags is not None)
-        """Units that one message costs, beside what grows with the size of its headers."""
+        """Units per message, in addition to those that depend on the size of its headers."""
         self._masks = None if tags is None else [tag_mask(tag) for tag in tags]
         self._guess: Guess | None = None if node is None else compile_pruner(node)
         self._evaluate = _evaluation(tags, node)
@@ -202,17 +205,17 @@ class Matcher:
             self._searches = sum(isinstance(leaf, Search) for leaf in leaves(node))
 
     def may_match(self, head: BatchHead) -> bool:
-        """Whether a message of this batch may pass; False is certain, and costs about 1 µs."""
+        """Return True if a message of this batch may pass; False is certain, at about 1 µs."""
         summary = head.tag_summary
         if self._masks is not None and not any(summary & mask == mask for mask in self._masks):
             return False
         return self._guess is None or self._guess(head).holds
 
     def match(self, columns: Columns, budget: ScanBudget | None = None) -> Match:
-        """Which messages pass; with a budget, of as many from the first as it pays for.
+        """Return which messages pass; with a budget, of as many of the first as it pays for.
 
         Raises:
-            DamagedBatch: the body does not hold together.
+            DamagedBatch: The body is inconsistent.
         """
         count = len(columns)
         if budget is not None:
@@ -225,26 +228,27 @@ class Matcher:
         return Match(yes.to_bytes(-(-count // 8), "little"), yes.bit_count(), count)
 
     def price(self, columns: Columns) -> int:
-        """Units that one message of this batch costs, by the size of its headers.
+        """Return the units that one message of this batch costs, by the size of its headers.
 
         Raises:
-            DamagedBatch: the body does not hold together.
+            DamagedBatch: The body is inconsistent.
         """
         headers = columns.arrow_buffers().headers
         size = 0 if headers is None else len(headers.data) // columns.head.count
         return self.cost + (size >> 6) * (1 + self._searches)
 
     def _paid(self, columns: Columns, budget: ScanBudget) -> int:
-        """How many messages the budget pays for, and takes it from there."""
+        """Take from the budget, and return the number of messages that it pays for."""
         if budget.spent:
             return 0
         head = columns.head
-        # Each offset is verified; bytes run at some GB/s, decompressed at a fraction of that.
+        # Each offset is verified; bytes are read at some GB/s, and decompressed at a fraction of
+        # that.
         opening = _OPENING + (head.count >> 1)
         opening += head.plain_length >> (12 if head.codec is Codec.NONE else 9)
         each = self.price(columns)
         budget.left -= opening
-        # At least as much goes into messages as into opening, or a scan by small budgets would
+        # At least as much is spent on messages as on opening, or a scan with small budgets would
         # open a large batch over and over.
         least = max(LEAST_STEP, opening // each)
         paid = min(len(columns), max(least, budget.left // each))
@@ -253,10 +257,10 @@ class Matcher:
 
 
 def selectors(bitmap: bytes | memoryview, count: int) -> bytes:
-    """A byte a message out of a match bitmap that came over the wire, 1 where it passes.
+    """Return a byte per message, 1 if it passes, from a match bitmap that came over the wire.
 
     Raises:
-        InvalidRequest: the bitmap is not one of `count` messages.
+        InvalidRequest: The bitmap is not one of `count` messages.
     """
     if len(bitmap) != -(-count // 8) or int.from_bytes(bitmap, "little") >> count:
         raise InvalidRequest(
@@ -271,7 +275,7 @@ def _matcher(wanted: Filter) -> Matcher:
 
 
 def _evaluation(tags: frozenset[str] | None, node: Condition | None) -> Evaluate | None:
-    """The evaluation of both parts; None where every message passes."""
+    """Return the evaluation of both parts; None if every message passes."""
     condition = None if node is None else evaluator(node)
     if tags is None:
         return condition

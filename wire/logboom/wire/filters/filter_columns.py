@@ -1,9 +1,9 @@
-"""What a filter sees of a batch: the columns of the properties that it names, judged.
+"""The columns of a batch that a filter uses, and the judgement of their contents.
 
-Three-valued logic goes by bitmaps held in Python's whole numbers: bit i stands for message i, and
-a message in neither of them is unknown. Joining conditions is then a few operations on words
-instead of one step per message. A judge is asked once per distinct content of a column; the walk
-over the messages stays in C.
+Three-valued logic uses bitmaps in Python's integers: bit i stands for message i, and a message in
+neither of them is unknown. Combining conditions is then a few operations on words instead of one
+step per message. A judge is called once per distinct content of a column, and the loop over the
+messages runs in C.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from logboom.wire.filters.syntax import Property, PropertySource
 from logboom.wire.unpacking import TagBuffers, bits
 
 UNKNOWN, YES, NO = 0, 1, 2
-"""What a judge says of one content."""
+"""Results of a judge for a content."""
 
 Judge: TypeAlias = Callable[[bytes], int]
 
@@ -29,7 +29,7 @@ _SAMPLE: Final[int] = 64  # messages looked at to learn whether contents repeat
 _IS_YES: Final = bytes.maketrans(b"\0\1\2", b"010")
 _IS_NO: Final = bytes.maketrans(b"\0\1\2", b"001")
 _AWKWARD: Final = frozenset('"\\') | frozenset(map(chr, range(32)))
-"""Characters that msgspec takes in no field's name."""
+"""Characters that msgspec does not accept in a field's name."""
 
 
 class TernaryBits(NamedTuple):
@@ -40,7 +40,7 @@ class TernaryBits(NamedTuple):
 
 
 class HeaderReader:
-    """Reads the named headers out of encoded ones, and passes over all others unread."""
+    """A decoder of the named headers, which skips all others."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._places = {name: place for place, name in enumerate(names)}
@@ -55,10 +55,10 @@ class HeaderReader:
         self._empty = {} if not self._plain else kind()
 
     def rows(self, encoded: Sequence[bytes | None]) -> list[Any]:
-        """The named headers of each message, for `column`.
+        """Decode the named headers of each message, for `column`.
 
         Raises:
-            DamagedBatch: what is encoded is no map of text to bytes.
+            DamagedBatch: The headers are not a map of text to bytes.
         """
         known = _Decoded({None: self._empty}, self._decode)
         try:
@@ -70,14 +70,14 @@ class HeaderReader:
             raise DamagedBatch(text) from error
 
     def column(self, rows: list[Any], name: str) -> list[bytes | None]:
-        """One header of all rows."""
+        """Return one header of all rows."""
         if self._plain:
             return list(map(attrgetter(f"p{self._places[name]}"), rows))
         return [row.get(name) for row in rows]
 
 
 class _Decoded(dict[Any, Any]):
-    """Each distinct content decoded once."""
+    """A cache that decodes each distinct content once."""
 
     __slots__ = ("_decode",)
 
@@ -91,9 +91,9 @@ class _Decoded(dict[Any, Any]):
 
 
 class FilterColumns:
-    """The columns of one batch, or of a slice of it, as far as one filter looks at them.
+    """The columns of a batch, or of a slice of it, that one filter uses.
 
-    Everything raises DamagedBatch if the body does not hold together.
+    All methods raise DamagedBatch if the body is inconsistent.
     """
 
     __slots__ = ("_columns", "_headers", "_known", "_reader", "count", "every")
@@ -108,13 +108,13 @@ class FilterColumns:
         """A bit for every message."""
 
     def column(self, asked: Property) -> list[bytes | None] | None:
-        """The contents of a property; None if no message has it."""
+        """Return the contents of a property; None if no message has it."""
         if asked not in self._known:
             self._known[asked] = self._read(asked)
         return self._known[asked]
 
     def judged(self, asked: Property, judge: Judge, null: int = UNKNOWN) -> TernaryBits:
-        """A judge's word on every message; `null` for those without the property."""
+        """Judge every message by a property; `null` is the result for those without it."""
         if asked.source is PropertySource.TAGS:
             return self._judged_tags(judge, null)
         if asked.source is PropertySource.TIMESTAMP and self.times() is None:
@@ -127,22 +127,22 @@ class FilterColumns:
         return self.truth(bytes([null if each is None else judge(each) for each in column]))
 
     def times(self) -> list[int] | None:
-        """Message times in ms; None if all have the head's first."""
+        """Return the message times in ms; None if all have the head's first."""
         if self._columns.arrow_buffers().timestamp is None:
             return None
         return self._columns.timestamps()
 
     @property
     def first_time(self) -> int:
-        """The time of all messages where `times` has none."""
+        """The time of all messages if `times` is None."""
         return self._columns.head.first_timestamp_ms
 
     def same(self, state: int) -> TernaryBits:
-        """One word on every message."""
+        """Return the same result for every message."""
         return TernaryBits(self.every if state == YES else 0, self.every if state == NO else 0)
 
     def truth(self, states: bytes) -> TernaryBits:
-        """One state a message, as bits."""
+        """Convert one state per message to bits."""
         if not states:
             return TernaryBits(0, 0)
         last_first = states[::-1]
@@ -169,13 +169,13 @@ class FilterColumns:
                 return [b"%d" % time for time in columns.timestamps()]
 
     def _judged_tags(self, judge: Judge, null: int) -> TernaryBits:
-        """Each distinct tag is judged once, and the indices are translated."""
+        """Judge each distinct tag once, and translate the indices."""
         tags = self._columns.arrow_buffers().tag
         if tags is None:
             return self.same(null)
         states = bytes(map(judge, _distinct(tags)))
         if len(states) <= 256:
-            # The lowest byte of an index of four is all of it.
+            # An index of four bytes is small enough to be its lowest byte.
             first, end = self._columns.first, self._columns.first + self.count
             lowest = bytes(tags.indices.cast("B")[4 * first : 4 * end : 4])
             found = self.truth(lowest.translate(states.ljust(256, b"\0")))
@@ -205,13 +205,13 @@ class FilterColumns:
 
 
 def _distinct(tags: TagBuffers) -> list[bytes]:
-    """The dictionary of a tags column."""
+    """Return the dictionary of a tags column."""
     ends = tags.dictionary.offsets.cast("i").tolist()
     data = bytes(tags.dictionary.data)
     return [data[ends[place] : ends[place + 1]] for place in range(len(ends) - 1)]
 
 
 def _repeats(contents: Sequence[bytes | None]) -> bool:
-    """Whether remembering what was said of a content is likely to pay."""
+    """Return True if caching the results by content is likely to pay."""
     sample = contents[:_SAMPLE]
     return 2 * len(set(sample)) <= len(sample)

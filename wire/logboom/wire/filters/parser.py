@@ -1,4 +1,4 @@
-"""From a filter expression to its tree: a Pratt parser over the tokens.
+"""The parser of filter expressions, which yields their tree: a Pratt parser over the tokens.
 
     condition := condition OR condition | condition AND condition | NOT condition | predicate
     predicate := value (= | <> | < | <= | > | >=) value         at least one a property
@@ -44,13 +44,13 @@ from logboom.wire.filters.syntax import (
 from logboom.wire.filters.tokens import Token, TokenKind, invalid, tokens_of
 
 MAX_DEPTH: Final[int] = 32
-"""Parentheses and NOTs within each other."""
+"""Maximum nesting of parentheses and NOTs."""
 
 MAX_TERMS: Final[int] = 256
-"""Predicates and items of IN together."""
+"""Maximum number of predicates and items of IN together."""
 
 MAX_SEARCHES: Final[int] = 16
-"""CONTAINS, STARTSWITH and ENDSWITH together: what they cost grows with the content."""
+"""Maximum number of CONTAINS, STARTSWITH and ENDSWITH, whose cost grows with the content."""
 
 _OR, _AND, _NOT, _PREDICATE = 1, 2, 3, 4  # binding powers
 _SIGNS: Final = {sign.value: sign for sign in ComparisonOperator}
@@ -60,10 +60,10 @@ _OPERANDS: Final = (Property, Text, Number, Boolean)
 
 
 def parse(expression: str) -> Condition:
-    """The tree of an expression.
+    """Return the tree of an expression.
 
     Raises:
-        InvalidFilter: points at the character, and says what was expected there.
+        InvalidFilter: The error points at the character, and says what was expected there.
     """
     return _Parser(expression).whole()
 
@@ -80,7 +80,7 @@ class _Parser:
         self._searches = 0
 
     def whole(self) -> Condition:
-        """The expression, and nothing behind it."""
+        """Parse the expression up to its end."""
         start = self._token
         node = self._climb(0)
         if self._token.kind is not TokenKind.END:
@@ -89,7 +89,7 @@ class _Parser:
         return self._condition(node, start)
 
     def _climb(self, power: int) -> Condition | Operand:
-        """An expression whose operators all bind stronger than `power`."""
+        """Parse an expression whose operators all bind stronger than `power`."""
         start = self._token
         left = self._prefix()
         while (binding := self._binding()) > power:
@@ -103,7 +103,7 @@ class _Parser:
         return left
 
     def _binding(self) -> int:
-        """How strongly the next token binds what stands before it; 0: not at all."""
+        """Return how strongly the next token binds the expression before it; 0: not at all."""
         token = self._token
         if token.kind is TokenKind.KEYWORD:
             word = str(token.value)
@@ -132,7 +132,7 @@ class _Parser:
         return node
 
     def _predicate(self, left: Condition | Operand, start: Token) -> Condition:
-        """What follows a value: a comparison, or a word and its own values."""
+        """Parse the rest of a predicate after its first value: a comparison, or a word."""
         if not isinstance(left, _OPERANDS):
             raise self._unexpected("AND, OR or the end: only values are compared, not conditions")
         self._count(start)
@@ -214,7 +214,7 @@ class _Parser:
         return items_of(items)
 
     def _null(self) -> bool:
-        """After IS: whether it is NOT NULL."""
+        """Return True if IS is followed by NOT NULL."""
         negated = self._at_word("NOT")
         if negated:
             self._take()
@@ -230,7 +230,7 @@ class _Parser:
         return Text(str(self._take().value))
 
     def _operand(self, expected: str, *, unit: bool = False) -> Operand:
-        """One value; with `unit` it may stand in parentheses of its own."""
+        """Parse one value; with `unit` it may be in parentheses of its own."""
         token = self._token
         if unit and self._at_sign("("):
             return self._enclosed(expected)
@@ -263,7 +263,7 @@ class _Parser:
         return node
 
     def _condition(self, node: Condition | Operand, start: Token) -> Condition:
-        """A node where only a condition makes sense."""
+        """Return a node as a condition, or refuse it."""
         if isinstance(node, Property | Boolean):
             self._count(start)
             return IsTrue(node)
@@ -307,7 +307,7 @@ class _Parser:
         return invalid(self._expression, token.at, expected)
 
     def _unexpected(self, expected: str) -> InvalidFilter:
-        """The error of the token at hand."""
+        """Return the error for the current token."""
         token = self._token
         match token.kind:
             case TokenKind.END:

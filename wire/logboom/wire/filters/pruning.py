@@ -1,9 +1,9 @@
-"""What the head of a batch alone says of a filter: whether surely no message matches.
+"""Pruning of batches: the head of a batch may prove that no message matches a filter.
 
-A broker passes over such a batch without opening its body. The head has a summary of the tags and
-one of the keys, which never miss what is in the batch; the greatest message time; and which
-columns exist at all. Each condition is asked whether it can hold, and whether it can fail, for
-any message; both answers may be yes without need, never no without reason.
+A broker skips such a batch without opening its body. The head has a summary of the tags and one of
+the keys, which never miss a tag or key of the batch, the greatest message time, and the columns
+that exist. Each condition is asked whether it can hold, and whether it can fail, for any message.
+Either answer may be "yes" without need, but never "no" without proof.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _COLUMNS: Final = {
 
 
 def compile_pruner(node: Condition) -> Guess:
-    """The function that tells a condition's chance from a head."""
+    """Return the function that computes the result of a condition from a head."""
     match node:
         case And():
             return _all([compile_pruner(term) for term in node.terms])
@@ -79,14 +79,14 @@ def compile_pruner(node: Condition) -> Guess:
 
 
 class _Bounds(NamedTuple):
-    """What a property's content must be for a predicate to hold, as far as a head can tell."""
+    """Bounds of a property's content for a predicate to hold, as far as a head can tell."""
 
     texts: tuple[str, ...] | None = None
-    """One of these; None: it may be any."""
+    """The content is one of these; None: any."""
     least: float | None = None
-    """At least this, as a number."""
+    """The content is at least this, as a number."""
     above: bool = False
-    """More than `least`."""
+    """True if it must be more than `least`."""
 
 
 def _compared(sign: ComparisonOperator, value: object) -> _Bounds:
@@ -103,7 +103,7 @@ def _compared(sign: ComparisonOperator, value: object) -> _Bounds:
 
 
 def _predicate(asked: Property, bounds: _Bounds) -> Guess:
-    """A predicate that is unknown for every message without the property."""
+    """Return the pruner of a predicate that is unknown for messages without the property."""
     source, texts, least = asked.source, bounds.texts, bounds.least
     if source is PropertySource.TIMESTAMP:
         if least is None:
@@ -131,7 +131,7 @@ def _predicate(asked: Property, bounds: _Bounds) -> Guess:
 
 
 def _known(*asked: Property) -> Guess:
-    """Unknown for all where the batch lacks the column of a property, else open."""
+    """Return the pruner that is unknown if the batch lacks a property's column, else open."""
     needed = 0
     for each in asked:
         needed |= _COLUMNS.get(each.source, 0)

@@ -1,8 +1,8 @@
-"""What a filter expression means: a tree, and its canonical text.
+"""The meaning of a filter expression: a tree, and its canonical text.
 
 `str(node)` is canonical: `parse(str(node)) == node`, keywords in capitals, one space, no
-parenthesis too many, the items of IN sorted. Two expressions that differ only in writing have one
-text, so subscriptions are compared by it; the order of AND and OR stays as it was written.
+superfluous parentheses, the items of IN sorted. Two expressions that differ only in notation have
+one text, by which subscriptions are compared; the order of AND and OR is kept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from logboom.wire.filters.tokens import is_plain_name
 
 
 class PropertySource(Enum):
-    """Where a property's content comes from; the value is the name of a pseudo property."""
+    """The source of a property's content; the value is the name of a pseudo property."""
 
     HEADER = ""
     TAGS = "TAGS"
@@ -29,7 +29,7 @@ class PropertySource(Enum):
 PSEUDO: Final = {
     source.value: source for source in PropertySource if source is not PropertySource.HEADER
 }
-"""The names that, unquoted, are no header. In double quotes they are a header's name again."""
+"""Names that, unquoted, are not headers. In double quotes they are names of headers."""
 
 
 class ComparisonOperator(Enum):
@@ -49,7 +49,7 @@ class ComparisonOperator(Enum):
 
     @property
     def orders(self) -> bool:
-        """Whether it asks for more than equality."""
+        """True if it tests more than equality."""
         return self not in (ComparisonOperator.EQUAL, ComparisonOperator.UNEQUAL)
 
 
@@ -62,7 +62,7 @@ _MIRRORED: Final = {
 
 
 class SearchAnchor(Enum):
-    """Where a text is looked for."""
+    """The part of a content in which a text is searched."""
 
     ANYWHERE = "CONTAINS"
     START = "STARTSWITH"
@@ -144,7 +144,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """Equal to one of the items; `items_of` sorts them."""
+    """The content is equal to one of the items, which `items_of` sorts."""
 
     property: Property
     items: tuple[Literal, ...]
@@ -173,7 +173,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Whether the content holds a text."""
+    """The content contains a text."""
 
     part: SearchAnchor
     property: Property
@@ -199,7 +199,7 @@ class IsTrue:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite; of unknown, unknown."""
+    """The negation; unknown stays unknown."""
 
     inner: Condition
 
@@ -220,7 +220,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of two or more terms, none of them an And: `all_of` makes it."""
+    """All of two or more terms, none of them an And, as built by `all_of`."""
 
     terms: tuple[Condition, ...]
 
@@ -232,7 +232,7 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Any of two or more terms, none of them an Or: `any_of` makes it."""
+    """Any of two or more terms, none of them an Or, as built by `any_of`."""
 
     terms: tuple[Condition, ...]
 
@@ -248,17 +248,17 @@ Condition: TypeAlias = Leaf | Not | And | Or
 
 
 def all_of(left: Condition, right: Condition) -> And:
-    """Both; chains become flat, which changes nothing since AND is associative."""
+    """Return the conjunction; chains become flat, because AND is associative."""
     return And((*_terms(left, And), *_terms(right, And)))
 
 
 def any_of(left: Condition, right: Condition) -> Or:
-    """Either; chains become flat."""
+    """Return the disjunction; chains become flat."""
     return Or((*_terms(left, Or), *_terms(right, Or)))
 
 
 def items_of(items: list[Literal]) -> tuple[Literal, ...]:
-    """The items of IN, each once: numbers first, both kinds in order."""
+    """Return the items of IN, each once: numbers first, both kinds in order."""
     numbers = sorted({item.value for item in items if isinstance(item, Number)})
     texts = sorted({item.value for item in items if isinstance(item, Text)})
     return (*map(Number, numbers), *map(Text, texts))

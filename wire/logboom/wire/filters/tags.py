@@ -1,8 +1,7 @@
 """Tag expressions: `*` for all messages, `a || b || c` for those with one of these tags.
 
-Blanks around a tag do not count. A tag that has `|` or the word `WHERE` in it, begins with `"`,
-begins or ends with a blank, or is `*`, stands in double quotes, with each `"` of its own written
-twice.
+Blanks around a tag are ignored. A tag that contains `|` or the word `WHERE`, begins with `"`,
+begins or ends with a blank, or is `*`, is written in double quotes, with each `"` in it doubled.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from logboom.wire.errors import InvalidRequest
 from logboom.wire.filters.tokens import MAX_LENGTH, invalid
 
 MAX_TAGS: Final[int] = 256
-"""Tags that one expression names."""
+"""Maximum number of tags in an expression."""
 
 ALL: Final = None
-"""The parse of `*`: every message, with a tag or without."""
+"""The result of parsing `*`: every message, with a tag or without."""
 
 _QUOTED: Final = re.compile(r'"((?:[^"]|"")*+)"')
 _BARE: Final = re.compile(r"[^|]*+")
@@ -27,10 +26,10 @@ _BREAK: Final = re.compile(r"\|\||(?:^|(?<=\s))WHERE(?=\s|$)")
 
 
 def parse_tags(expression: str) -> frozenset[str] | None:
-    """The tags of an expression, or ALL.
+    """Return the tags of an expression, or ALL.
 
     Raises:
-        InvalidFilter: points at the character, and says what was expected there.
+        InvalidFilter: The error points at the character, and says what was expected there.
     """
     if len(expression) > MAX_LENGTH:
         raise invalid(expression, MAX_LENGTH, f"the end: it has at most {MAX_LENGTH} characters")
@@ -52,10 +51,10 @@ def parse_tags(expression: str) -> frozenset[str] | None:
 
 
 def check_tags(tags: Collection[str]) -> frozenset[str]:
-    """Tags that were given one by one.
+    """Check tags that were given one by one.
 
     Raises:
-        InvalidRequest: none, too many, an empty one, or something that is no text.
+        InvalidRequest: There are none or too many, or one is empty or not text.
     """
     if isinstance(tags, str) or not tags or not all(type(tag) is str and tag for tag in tags):
         raise InvalidRequest(f'tags are "a || b", "*" or a list of texts, not {tags!r:.80}')
@@ -70,12 +69,12 @@ def check_tags(tags: Collection[str]) -> frozenset[str]:
 
 
 def tags_text(tags: Collection[str] | None) -> str:
-    """The canonical expression: `parse_tags(tags_text(tags)) == tags`."""
+    """Return the canonical expression: `parse_tags(tags_text(tags)) == tags`."""
     return "*" if tags is ALL else " || ".join(map(_written, sorted(tags)))
 
 
 def split_where(text: str) -> tuple[str, str | None]:
-    """The tag expression and the property expression of `a || b WHERE price > 3`.
+    """Split `a || b WHERE price > 3` into its tag expression and its property expression.
 
     The latter is None without a WHERE outside of quotes. Nothing is checked here.
     """
@@ -95,7 +94,7 @@ def split_where(text: str) -> tuple[str, str | None]:
 
 
 def _tag(expression: str, at: int) -> tuple[str, int]:
-    """The tag after `at`, and where what follows it and its blanks begins."""
+    """Return the tag after `at`, and the start of what follows it and its blanks."""
     start = at
     while start < len(expression) and expression[start].isspace():
         start += 1

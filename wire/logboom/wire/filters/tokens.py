@@ -1,9 +1,9 @@
-"""A filter expression as tokens, each with the place where it stands.
+"""The tokens of a filter expression, each with its position.
 
-Keywords in any case, names case-sensitive. A plain name begins with a letter or `_` and goes on
-with letters, digits, `_`, `.` and `$`; any other name stands in double quotes. Text stands in
-single quotes; within either kind of quotes a quote is written twice. Numbers are decimal, with a
-sign, a point and an exponent where wanted.
+Keywords are written in any case; names are case-sensitive. A plain name begins with a letter or `_`
+and continues with letters, digits, `_`, `.` and `$`; any other name is in double quotes. Text is in
+single quotes. In either kind of quotes a quote is doubled. Numbers are decimal, with an optional
+sign, point and exponent.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Final, NamedTuple
 from logboom.wire.errors import InvalidFilter
 
 MAX_LENGTH: Final[int] = 8192
-"""Characters of a filter expression, and of a tag expression."""
+"""Maximum length of a filter expression, and of a tag expression, in characters."""
 
 MAX_NUMBER: Final[int] = 40
-"""Characters of a number, in an expression and in a header: more are no number."""
+"""Maximum length of a number, in an expression and in a header: a longer one is not a number."""
 
 _SEARCHES: Final = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 KEYWORDS: Final = frozenset(
     ("AND", "OR", "NOT", "IN", "IS", "NULL", "TRUE", "FALSE", "BETWEEN", *_SEARCHES)
 )
-"""Words with a meaning of their own; as a header's name they stand in double quotes."""
+"""Reserved words; as a header's name they are written in double quotes."""
 
 
 class TokenKind(Enum):
-    """What a token is; the value is how an error message calls it."""
+    """The kind of a token; the value is its name in error messages."""
 
     NAME = "a name"
     QUOTED_NAME = "a name in quotes"
@@ -41,12 +41,12 @@ class TokenKind(Enum):
 
 
 class Token(NamedTuple):
-    """One token. `value`: the name, text, number, keyword (upper case) or sign it stands for."""
+    """A token. `value`: the name, text, number, keyword (upper case) or sign."""
 
     kind: TokenKind
     value: str | int | float
     at: int
-    """Characters before it."""
+    """Position of its first character."""
 
 
 _SPACE: Final = re.compile(r"\s*+")
@@ -70,14 +70,14 @@ _HINTS: Final = {
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a name needs no quotes in an expression."""
+    """Return True if a name needs no quotes in an expression."""
     return _NAME.fullmatch(name) is not None and name.upper() not in KEYWORDS
 
 
 def number_of(content: bytes) -> int | float | None:
-    """The number that a property's content is, written as in an expression; None if it is none.
+    """Return the number that a property's content spells, as in an expression, or None.
 
-    Whole numbers are exact. One past the range of a float is none.
+    Whole numbers are exact. A number beyond the range of a float is not one.
     """
     if len(content) > MAX_NUMBER:
         return None
@@ -90,10 +90,10 @@ def number_of(content: bytes) -> int | float | None:
 
 
 def tokens_of(expression: str) -> list[Token]:
-    """The tokens of an expression, and one END behind them.
+    """Return the tokens of an expression, followed by one END.
 
     Raises:
-        InvalidFilter: points at the character that begins none.
+        InvalidFilter: No token begins at a character; the error points at it.
     """
     if len(expression) > MAX_LENGTH:
         raise invalid(expression, MAX_LENGTH, f"the end: it has at most {MAX_LENGTH} characters")
@@ -110,17 +110,17 @@ def tokens_of(expression: str) -> list[Token]:
 
 
 def invalid(expression: str, at: int, expected: str, found: str = "") -> InvalidFilter:
-    """The error of an expression that goes wrong `at` so many characters."""
+    """Return the error for an expression that is wrong at a position."""
     seen = f", not {found}" if found else ""
     text = f"filter: expected {expected}{seen}, at character {at + 1}"
-    # What travels in an answer is bounded, whatever was asked.
+    # The size of an answer is bounded, whatever was requested.
     shown = expression[: MAX_LENGTH + 1]
     shown = shown.encode(errors="replace").decode()
     return InvalidFilter(text, expression=shown, position=at, expected=expected)
 
 
 def _token(expression: str, at: int) -> tuple[Token, int]:
-    """The token that begins at `at`, and where it ends."""
+    """Return the token that begins at `at`, and the position of its end."""
     if match := _NAME.match(expression, at):
         word = match[0]
         if word.upper() in KEYWORDS:
@@ -158,14 +158,14 @@ def _checked_number(expression: str, match: re.Match[str]) -> int | float:
 
 
 def _canonical(number: float | None) -> int | float | None:
-    """5.0 and 5 are one number, and are to be one expression."""
+    """Return equal numbers such as 5.0 and 5 as one, so that their expressions are one."""
     if isinstance(number, float) and number.is_integer() and abs(number) < 1 << 53:
         return int(number)
     return number
 
 
 def _unsound(expression: str) -> int | None:
-    """Where the first lone surrogate stands."""
+    """Return the position of the first lone surrogate."""
     try:
         expression.encode()
     except UnicodeEncodeError as error:
