@@ -149,7 +149,7 @@ class BrokerProcess:
         folder = self._storage.folder.path
         _log.error(
             "the file system of %s is full to the last byte: this broker serves nothing until there is "
-            "room again, others take over what they hold of its queues; free some space",
+            "room again, and other brokers take over the queues that they hold too; free some space",
             folder,
         )
         # Iterators that the core has left would keep the old database open.
@@ -163,7 +163,7 @@ class BrokerProcess:
             try:
                 self._take_up(self._endpoint)
             except (StartError, OSError) as error:
-                _log.warning("not yet: %s", error)
+                _log.warning("the store cannot be opened yet: %s", error)
                 continue
             _log.info("the file system of %s has room again", folder)
             return True

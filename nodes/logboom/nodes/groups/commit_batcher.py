@@ -131,8 +131,8 @@ def check_size(queues: Sequence[QueueCommit]) -> LogboomError | None:
     longest = max((len(each.ranges) for each in queues), default=0)
     if longest <= MOST_BYTES // 4:
         return None
-    text = f"{longest} bytes of finished ranges of one queue: commit more of it, {MOST_BYTES // 4} "
-    return InvalidRequest(text + "are the most", "TOO_LARGE")
+    text = f"{longest} bytes of finished ranges of one queue: commit earlier, at most {MOST_BYTES // 4} "
+    return InvalidRequest(text + "are possible", "TOO_LARGE")
 
 
 def split_commits(queues: Sequence[QueueCommit]) -> list[Sequence[QueueCommit]]:

@@ -63,44 +63,46 @@ def refusal_of(result: CommandResult, routes: Routes) -> LogboomError:
 def no_lease() -> LogboomError:
     """UNAVAILABLE: the lease is over, so another broker may coordinate this group by now (Q11)."""
     return Unavailable(
-        "the name servers have not been heard for 2 s: this broker coordinates no groups until "
+        "no name server has answered for 2 s: this broker coordinates no groups until "
         "they are back; consumers go on with the queues that they have"
     )
 
 
 def stale_metadata() -> LogboomError:
     """UNAVAILABLE: the sender knows a newer state than this broker."""
-    return Unavailable("this broker's metadata is older than this request: ask again")
+    return Unavailable("this broker's metadata is older than the request: try again")
 
 
 def full() -> LogboomError:
     """BUSY: too many requests wait for the raft group."""
-    return Unavailable("too many requests of groups wait for the name servers: ask again", "BUSY")
+    return Unavailable("too many requests of groups wait for the name servers: try again", "BUSY")
 
 
 def outcome_unknown() -> LogboomError:
     """UNAVAILABLE: the outcome of a request is unknown."""
-    return Unavailable("this broker had to register again: ask the group's coordinator again")
+    return Unavailable(
+        "this broker had to register again: repeat the request at the group's coordinator"
+    )
 
 
 def moved() -> LogboomError:
     """NOT_COORDINATOR, reported by the log. The new coordinator is not known here yet."""
-    return Unavailable("the group has another coordinator since: ask again")
+    return Unavailable("the group has another coordinator by now: try again")
 
 
 def unknown_group(group: str) -> LogboomError:
     """UNKNOWN_GROUP."""
-    text = f"group {group!r} does not exist: it is made when its first member joins"
+    text = f"group {group!r} does not exist: it is created when its first member joins"
     return UnknownResource(text, "UNKNOWN_GROUP", group=group)
 
 
 def unknown_member(group: str, member: str) -> LogboomError:
     """UNKNOWN_MEMBER: it left, or has expired."""
-    text = f"{member!r} is no member of group {group!r} (any more): join again"
+    text = f"{member!r} is not, or no longer, a member of group {group!r}: join again"
     return GroupError(text, "UNKNOWN_MEMBER", group=group)
 
 
 def stale_epoch(group: str, member: str, current: int, given: int) -> LogboomError:
     """STALE_EPOCH: the member has joined again in the meantime."""
-    text = f"member {member!r} has joined again since, in epoch {current}, not {given}"
+    text = f"member {member!r} has joined again: its epoch is {current}, not {given}"
     return NotLeader(text, "STALE_EPOCH", group=group, epoch=current)

@@ -186,7 +186,7 @@ def check_size(message: GroupJoin) -> None:
     for name, queues in options.config.items():
         size += len(name.encode()) + 8 + sum(len(topic.encode()) + 12 for topic, _ in queues)
     if size > MOST_BYTES:
-        text = f"a subscription and settings of {size} bytes: at most {MOST_BYTES}"
+        text = f"the subscription and settings take {size} bytes: use at most {MOST_BYTES}"
         raise InvalidRequest(text, "TOO_LARGE")
 
 

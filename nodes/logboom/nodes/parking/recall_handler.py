@@ -96,10 +96,12 @@ class RecallHandler(Service):
             raise InvalidRequest(f"{text}: give the position that the send was answered with")
         # An earlier leader may have released a batch that is still parked here.
         if at >= replica.applied or replica.applied < leading.election_end:
-            raise Unavailable("what is parked is not in sync yet: ask again", "BUSY")
+            raise Unavailable(
+                "the parked batches of this queue are not in sync yet: try again", "BUSY"
+            )
         place = parked_rows.place_of(self._queues.storage, replica.parked.ids, at)
         if place in leading.carrying:
-            raise Unavailable("what is parked is on its way to another place: ask again", "BUSY")
+            raise Unavailable("this parked batch is being relocated: try again", "BUSY")
         return place
 
     def _check_time(self, place: Position | None, replica: Replica) -> None:

@@ -246,7 +246,7 @@ def parked_entry(replica: Replica, queues: ReplicaTable, at: Position) -> bytes:
         if entry is None:
             raise DamagedEntry(f"the batch parked at {at.offset}.{at.side} is missing", at)
         if (validate_batch(entry) if held is None else peek(entry)).kind != ControlKind.PARKED:
-            raise DamagedEntry(f"what is parked at {at.offset}.{at.side} is something else", at)
+            raise DamagedEntry(f"the entry at {at.offset}.{at.side} is not a parked batch", at)
     except DamagedBatch as error:
         raise DamagedEntry(error.text, at) from None
     except DamagedEntry:

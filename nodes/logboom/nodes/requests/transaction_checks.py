@@ -23,14 +23,14 @@ def check_transaction(transaction: TransactionId, message: Produce) -> None:
     """
     check_app_id(transaction.app_id)
     if message.acks != "all":
-        text = f"a batch of a transaction is sent with acks=all, not {message.acks}"
+        text = f"a batch of a transaction needs acks=all, not {message.acks}"
         raise InvalidRequest(text)
     if message.due_ms != AT_ONCE:
-        raise InvalidRequest("a batch waits for a time or for a transaction, not for both")
+        raise InvalidRequest("a batch can wait for a time or for a transaction, not for both")
     good = HALF <= transaction.sequence < _GREATEST and 0 <= transaction.attempt < _GREATEST
     if not good:
         numbers = f"sequence {transaction.sequence}, attempt {transaction.attempt}"
-        raise InvalidRequest(f"{numbers}: a transaction counts both from 0 up to 2^63 - 2")
+        raise InvalidRequest(f"{numbers}: each must be from 0 to 2^63 - 2")
 
 
 def check_open(storage: Storage, replica: Replica, transaction: TransactionId) -> None:
@@ -47,7 +47,7 @@ def check_open(storage: Storage, replica: Replica, transaction: TransactionId) -
     known = rows.closed(storage, replica.parked.ids, transaction.app_id)
     if transaction.sequence <= known.committed:
         text = (
-            f"sequence {transaction.sequence} of {transaction.app_id!r} comes too late: "
+            f"sequence {transaction.sequence} of {transaction.app_id!r} is too late: "
             f"{known.committed} was committed; go on with {known.committed + 1}"
         )
         raise TransactionError(text, "TRANSACTION_CLOSED", committed=known.committed)

@@ -306,7 +306,7 @@ class Dispatcher(ABC):
         found = []
         for start, stop in spans:
             if not 0 <= start < stop or stop - start > LONGEST_SPAN:
-                text = f"{start} to {stop} is no span of at most {LONGEST_SPAN} offsets"
+                text = f"{start} to {stop} is not a span of at most {LONGEST_SPAN} offsets"
                 raise InvalidRequest(text)
         for number, asked in sorted(blocks_of(spans).items()):
             start = number << BLOCK_BITS

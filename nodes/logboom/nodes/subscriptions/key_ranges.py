@@ -52,7 +52,7 @@ class AutoSplitSelector(Generic[C]):
                 halved.
         """
         if ranges is not None:
-            raise InvalidRequest("ranges are given out here: name none, or use sticky ranges")
+            raise InvalidRequest("this hashing assigns the ranges: name none, or use sticky ranges")
         if consumer in self._owners:
             raise _present(consumer)
         if not self._uppers:
@@ -122,15 +122,15 @@ class StickySelector(Generic[C]):
             raise _present(consumer)
         wanted = sorted(ranges or ())
         if not wanted:
-            raise InvalidRequest("a consumer with sticky ranges has to name at least one")
+            raise InvalidRequest("a consumer with sticky ranges must name at least one")
         for first, last in wanted:
             if not 0 <= first <= last < self.size:
-                text = f"{first} to {last} is no range within 0 to {self.size - 1}"
+                text = f"{first} to {last} is not a range within 0 to {self.size - 1}"
                 raise InvalidRequest(f"{text}: give (first, last), both included")
         held = sorted([*self._held, *((a, b, consumer) for a, b in wanted)], key=_first)
         for (_, last, other), (first, _, owner) in pairwise(held):
             if first <= last:
-                text = f"slot {first} is of {_name(other)!r} and of {_name(owner)!r}"
+                text = f"slot {first} belongs to both {_name(other)!r} and {_name(owner)!r}"
                 raise InvalidRequest(f"{text}: give ranges that do not overlap")
         self._held = held
 
@@ -191,7 +191,7 @@ class ConsistentHashSelector(Generic[C]):
             InvalidRequest: the consumer names ranges, or is on the ring already.
         """
         if ranges is not None:
-            raise InvalidRequest("ranges are given out here: name none, or use sticky ranges")
+            raise InvalidRequest("this hashing assigns the ranges: name none, or use sticky ranges")
         if consumer in self._selected:
             raise _present(consumer)
         self._selected[consumer] = 0

@@ -53,7 +53,7 @@ class SlotTable:
         elif hashing == "consistent":
             self._ranges = ConsistentHashSelector()
         else:
-            raise InvalidRequest(f"no hashing is called {hashing!r}")
+            raise InvalidRequest(f"unknown hashing {hashing!r}")
         self.owners: list[AttachedConsumer | None] = [None] * SLOTS
         """By slot."""
         self._owner_codes = bytes(SLOTS)

@@ -126,7 +126,9 @@ class SubscriptionLookup:
         if served is not None:
             return served.dispatcher.acks.copy(), dict(served.dispatcher.counts)
         if replica.cursors.behind:
-            raise Unavailable("this subscription's cursor is on its way: ask again", "BUSY")
+            raise Unavailable(
+                "the cursor of this subscription is not complete here yet: try again", "BUSY"
+            )
         cursor = replica.cursors.cursors[name]
         return cursor.acks.copy(), cursor.counts
 
@@ -147,7 +149,7 @@ def check_replicas(leading: Leadership) -> None:
 
 def no_subscription(topic: str, name: str) -> UnknownResource:
     """UNKNOWN_SUBSCRIPTION."""
-    text = f"topic {topic!r} has no subscription {name!r} in this queue: subscribe to make it"
+    text = f"topic {topic!r} has no subscription {name!r} in this queue: subscribe to create it"
     return UnknownResource(text, "UNKNOWN_SUBSCRIPTION")
 
 
@@ -349,7 +351,7 @@ def _check_subscribe(message: Subscribe) -> None:
             raise InvalidRequest(text, "INVALID_NAME")
     check_settings(message.config)
     if not LEAST_SESSION_MS <= message.config.session_ms <= LONGEST_SESSION_MS:
-        text = f"session_ms is {LEAST_SESSION_MS} to {LONGEST_SESSION_MS}"
+        text = f"session_ms must be from {LEAST_SESSION_MS} to {LONGEST_SESSION_MS}"
         raise InvalidRequest(f"{text}, not {message.config.session_ms}")
 
 

@@ -170,7 +170,7 @@ class DecisionReports(Service):
         if not len(self._holds):
             return
         for _, hold in self._holds.expired(turn.mono):
-            text = f"decision {hold.message.number} is not carried out yet: ask again"
+            text = f"decision {hold.message.number} is not carried out yet: try again"
             turn.refuse(hold.address, hold.message.id, Unavailable(text, "BUSY"))
         for key in self._holds.keys():  # noqa: SIM118 - a method of ours
             replica = self._queues.replicas.get(key)

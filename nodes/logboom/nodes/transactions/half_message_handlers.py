@@ -140,7 +140,9 @@ class EndHalfHandler(Service):
         if at >= replica.end or min(at) < 0 or at.side > LAST_SIDE:
             raise _unknown(replica, at)
         if at >= replica.applied or not is_certain(replica, leading):
-            raise Unavailable("what is parked is not in sync yet: ask again", "BUSY")
+            raise Unavailable(
+                "the parked batches of this queue are not in sync yet: try again", "BUSY"
+            )
         ids, storage = replica.parked.ids, self._queues.storage
         place = parked_rows.place_of(storage, ids, at)
         standing = parked_rows.standing_at(storage, ids, place) if place is not None else None
@@ -149,7 +151,7 @@ class EndHalfHandler(Service):
         if standing.waits is None or not standing.waits.is_half:
             raise _unknown(replica, at)
         if any(place in p for p in (leading.releasing, leading.recalling, leading.carrying)):
-            raise Unavailable("this half message is just being ended: ask again", "BUSY")
+            raise Unavailable("this half message is being ended: try again", "BUSY")
         return place
 
     def _ended(self, message: EndHalf, replica: Replica, at: Position) -> HalfEnded:
@@ -169,7 +171,7 @@ class EndHalfHandler(Service):
 
 def _unknown(replica: Replica, at: Position) -> TransactionError:
     where = f"{at.offset}.{at.side} of {replica.topic}/{replica.queue}"
-    text = f"no half message was parked at {where}: give the place that its send was answered with"
+    text = f"no half message was parked at {where}: give the position that its send returned"
     return TransactionError(text, "UNKNOWN_HANDLES")
 
 

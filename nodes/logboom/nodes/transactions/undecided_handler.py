@@ -84,7 +84,9 @@ class UndecidedHandler(Service):
                 self._queues, self._routes, self._config.id, message
             )
             if not is_certain(replica, leading) or replica.applied < replica.hw:
-                raise Unavailable("what is parked is not in sync yet: ask again", "BUSY")
+                raise Unavailable(
+                    "the parked batches of this queue are not in sync yet: try again", "BUSY"
+                )
             unknown = [
                 place
                 for place in message.places[:MAX_HANDLES]
