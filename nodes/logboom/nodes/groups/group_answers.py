@@ -63,7 +63,7 @@ def refusal_of(result: CommandResult, routes: Routes) -> LogboomError:
 def no_lease() -> LogboomError:
     """UNAVAILABLE: the lease is over, so another broker may coordinate this group by now (Q11)."""
     return Unavailable(
-        "no name server has answered for 2 s: this broker coordinates no groups until "
+        "the name servers have not answered for 2 s: this broker coordinates no groups until "
         "they are back; consumers go on with the queues that they have"
     )
 

@@ -306,7 +306,7 @@ def test_ranges_and_second_additions_are_refused(
     make: type[AutoSplitSelector[str] | ConsistentHashSelector[str]],
 ) -> None:
     ranges = make()
-    with pytest.raises(InvalidRequest, match="given out here"):
+    with pytest.raises(InvalidRequest, match="assigns the ranges"):
         ranges.add("one", [(0, 1)])
     ranges.add("one")
     with pytest.raises(InvalidRequest, match="already"):
