@@ -15,6 +15,8 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.thorough import leave_nothing_out
+
 signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
@@ -23,6 +25,12 @@ settings.load_profile("unhurried")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that leaves nothing out."""
     parser.addoption("--thorough", action="store_true", help="leave nothing to `make verify`")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say it before the first module is imported, which asks for its examples then."""
+    if config.getoption("--thorough"):
+        leave_nothing_out()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

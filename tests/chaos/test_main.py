@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.chaos.links import ProxyLinks
 from tests.chaos.namespaces import MARK, NamespaceLinks, obstacle
 
@@ -31,6 +33,7 @@ def left_over(folder: Path, pid: int) -> list[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_broken_off_leaves_nothing(tmp_path: Path) -> None:
     links = ProxyLinks.kind if obstacle() else NamespaceLinks.kind
     command = [sys.executable, "-m", "tests.chaos", "--links", links, "--seed", "1"]

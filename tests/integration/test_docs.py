@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from logboom.deploy import Cluster
+from tests.forked import run_forked
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -40,17 +39,9 @@ def broker_endpoint() -> Iterator[str]:
 def test_an_example_runs(example: str, endpoint: str, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text(example.replace(DEFAULT_ENDPOINT, endpoint), "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, f"{example}\n{done.stdout}\n{done.stderr}"
-    assert "Traceback" not in done.stderr
+    done = run_forked([str(script)], os.environ, tmp_path)
+    assert done.code == 0, f"{example}\n{done.out!r}\n{done.err}"
+    assert "Traceback" not in done.err
 
 
 def test_there_are_examples() -> None:

@@ -3,10 +3,7 @@ something."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any, Final
-
-import pytest
+from typing import Final
 
 SEEDS: Final = range(50)
 """Run by `make verify`."""
@@ -72,12 +69,3 @@ def seed_range(text: str) -> range:
     """Read what `--seeds` takes: FIRST-LAST, or how many from 0 on."""
     first, dash, last = text.partition("-")
     return range(int(first), int(last) + 1) if dash else range(int(first))
-
-
-def few_of(everything: Iterable[object], few: Collection[object]) -> list[Any]:
-    """Make parameters, of which all but a few are left to `make verify`."""
-    return [
-        pytest.param(*values, marks=[] if each in few else pytest.mark.thorough)
-        for each in dict.fromkeys(everything)
-        for values in [each if isinstance(each, tuple) else (each,)]
-    ]

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from tests.sim.scenario import Scenario
-from tests.sim.seeds import few_of
+from tests.thorough import few_of
 
 BACK_S: Final = 6.0
 """Seconds within which every message sent meanwhile is acknowledged."""

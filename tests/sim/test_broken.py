@@ -31,7 +31,7 @@ from tests.sim.breaks.harnesses import (
 )
 from tests.sim.broken import BREAKS, Break, search
 from tests.sim.raft_world import BrokenPromiseError, RaftWorld
-from tests.sim.seeds import few_of
+from tests.thorough import few_of
 
 RULES = {
     *(f"Q{number}" for number in range(1, 15)),

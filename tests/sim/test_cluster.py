@@ -12,7 +12,8 @@ from tests.sim.judges.figures import short
 from tests.sim.judges.verdict import Outcome
 from tests.sim.run import summary
 from tests.sim.scenario import Scenario
-from tests.sim.seeds import COUNTED, FEW, FOUND, SEEDS, few_of
+from tests.sim.seeds import COUNTED, FEW, FOUND, SEEDS
+from tests.thorough import few_of
 
 ALL = sorted({*SEEDS, *FOUND})
 

@@ -10,7 +10,7 @@ import pytest
 from tests.sim.delay_scenario import DelayScenario
 from tests.sim.judges.verdict import Outcome
 from tests.sim.run import summary
-from tests.sim.seeds import few_of
+from tests.thorough import few_of
 
 SEEDS = range(8)
 ROT = range(500, 502)

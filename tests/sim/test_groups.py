@@ -10,7 +10,7 @@ import pytest
 from tests.sim.group_scenario import GroupScenario
 from tests.sim.judges.verdict import Outcome
 from tests.sim.run import summary
-from tests.sim.seeds import few_of
+from tests.thorough import few_of
 
 SEEDS = (*range(6), 15, 16)
 """In the last two, members are replaced by others of their name."""

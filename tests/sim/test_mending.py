@@ -8,7 +8,7 @@ import pytest
 
 from tests.sim.judges.figures import short
 from tests.sim.scenario import Scenario
-from tests.sim.seeds import few_of
+from tests.thorough import few_of
 
 SEEDS: Final = range(7)
 FEW: Final = (0, 1, 20207)

@@ -9,8 +9,8 @@ import pytest
 
 from tests.sim.judges.verdict import Outcome
 from tests.sim.run import summary
-from tests.sim.seeds import few_of
 from tests.sim.subscription_scenario import SubscriptionScenario
+from tests.thorough import few_of
 
 SEEDS = (*range(4), 5005, 5006, 5096)
 """The last three found what had been settled: twice in a client's hands, once at the next leader."""

@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 
 from tests.sim.judges.verdict import Outcome
-from tests.sim.seeds import few_of
 from tests.sim.table_scenario import TableScenario
+from tests.thorough import few_of
 
 SEEDS = range(4)
 ROT = range(500, 502)

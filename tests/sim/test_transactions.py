@@ -9,8 +9,8 @@ import pytest
 
 from tests.sim.judges.verdict import Outcome
 from tests.sim.run import summary
-from tests.sim.seeds import few_of
 from tests.sim.transaction_scenario import TransactionScenario
+from tests.thorough import few_of
 
 SEEDS = range(8)
 FOUND: dict[int, str] = {

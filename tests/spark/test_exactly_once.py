@@ -21,6 +21,7 @@ from logboom.pipeline.sink_options import sink_options
 from logboom.pipeline.spark_errors import reason
 from logboom.wire.errors import InternalError
 from tests.spark.test_sink_writers import rows, stored, values, writer
+from tests.thorough import few_of
 
 Read = Callable[..., DataFrame]
 
@@ -138,7 +139,7 @@ def copying_query(
     return made
 
 
-@pytest.mark.parametrize("point", ["before saving", "after saving"])
+@pytest.mark.parametrize("point", few_of(("before saving", "after saving"), ("after saving",)))
 def test_a_frame_that_fails_beside_its_write_is_published_once(
     servers: str, boom: Client, copying: Copying, point: str
 ) -> None:
@@ -163,7 +164,7 @@ def test_a_frame_that_fails_beside_its_write_is_published_once(
     assert values(boom, copying.copy) == expected
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", few_of(POINTS, ("task midway", "after deciding")))
 def test_a_write_that_fails_is_published_once(
     spark: SparkSession, boom: Client, copying: Copying, tmp_path: Path, point: str
 ) -> None:
@@ -215,7 +216,7 @@ def test_a_name_of_ones_own_outlives_the_checkpoint(
     assert values(boom, copying.copy) == sorted([*range(90), *range(95)])
 
 
-@pytest.mark.parametrize("by_frames", [False, True])
+@pytest.mark.parametrize("by_frames", few_of((False, True), (True,)))
 def test_of_two_queries_with_one_name_the_older_is_told(
     boom: Client, copying: Copying, fill: Any, by_frames: bool
 ) -> None:

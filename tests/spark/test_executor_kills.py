@@ -20,7 +20,7 @@ from tests.spark import held_copy
 from tests.spark.spark_cluster import SparkCluster, below, eventually, kill, processes
 from tests.spark.topic_contents import contents
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.thorough]
 
 Fill = Callable[..., None]
 QUEUES = 2

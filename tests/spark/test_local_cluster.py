@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from logboom.client import Client
 from tests.spark.spark_cluster import pipeline
 from tests.spark.topic_contents import contents
 
 
+@pytest.mark.thorough
 def test_executors_of_their_own_publish_each_message_once(
     boom: Client, servers: str, topic: str, tmp_path: Path
 ) -> None:

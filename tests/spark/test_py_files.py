@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
+import pytest
 
 from logboom.client import Client
 
@@ -40,6 +41,7 @@ def bare_python(folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
+@pytest.mark.thorough
 def test_the_wheel_comes_with_the_job(
     servers: str, boom: Client, topic: str, fill: Callable[..., None], tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ def test_a_command_runs_on_the_workers_of_a_cluster(
     assert list(cluster.folder.glob("work-*/app-*/*/stdout"))
 
 
+@pytest.mark.thorough
 def test_a_master_that_is_none_is_told(tmp_path: Path) -> None:
     done = pipeline("archive", "any", "--to", str(tmp_path), "--master", "spork://host:7077")
     assert done.returncode == 1

@@ -1,13 +1,13 @@
 """Runs the `logboom` command as a shell would, and looks at what it printed."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+
+from tests.forked import COMMAND, run_forked
 
 
 class Done(NamedTuple):
@@ -36,8 +36,8 @@ def environment(servers: str | None = None) -> Mapping[str, str]:
     return kept | ({"LOGBOOM_SERVERS": servers} if servers is not None else {})
 
 
-def _word(argument: str | bytes | int | Path) -> str | bytes:
-    return argument if isinstance(argument, bytes) else str(argument)
+def _word(argument: str | bytes | int | Path) -> str:
+    return os.fsdecode(argument) if isinstance(argument, bytes) else str(argument)
 
 
 def logboom(
@@ -49,16 +49,8 @@ def logboom(
     timeout_s: float = 200.0,
 ) -> Done:
     """Run the command to its end; `also` in its environment."""
-    done = subprocess.run(
-        [sys.executable, "-m", "logboom.cli", *map(_word, arguments)],
-        input=stdin,
-        capture_output=True,
-        env={**environment(servers), **(also or {})},
-        cwd=cwd,
-        timeout=timeout_s,
-        check=False,
-    )
-    return Done(done.returncode, done.stdout, done.stderr.decode())
+    words = [COMMAND, *map(_word, arguments)]
+    return Done(*run_forked(words, {**environment(servers), **(also or {})}, cwd, stdin, timeout_s))
 
 
 def succeed(

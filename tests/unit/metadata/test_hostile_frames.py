@@ -10,6 +10,7 @@ from logboom.wire.commands import Barrier
 from logboom.wire.frames import Frame
 from logboom.wire.hello import Identity, PeerKind
 from logboom.wire.session import Session
+from tests.thorough import examples
 from tests.unit.metadata.name_servers import KEY, Group
 from tests.unit.wire.hostile import frames
 
@@ -50,7 +51,7 @@ class Intruder:
         assert session.state == "open"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(WHO),
     st.sampled_from(("main", "raft")),

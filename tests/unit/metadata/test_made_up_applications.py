@@ -11,6 +11,7 @@ from logboom.metadata.tables import transaction_table
 from logboom.metadata.tables.transaction_table import MADE_UP_KEPT_MS
 from logboom.wire.commands import CommandResult
 from logboom.wire.transactions import MADE_UP, Decide, OpenApplication
+from tests.thorough import seeds
 from tests.unit.metadata.transactions.tables import TransactionTables
 
 BEGAN_MS = 1_700_000_000_000
@@ -84,7 +85,7 @@ def test_one_command_ends_only_some(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(known(tables)) == left + 1
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_a_state_that_was_restored_ends_the_same(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

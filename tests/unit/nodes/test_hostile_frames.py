@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from logboom.wire.actor import PeerAddress, Received
 from logboom.wire.frames import Frame
 from logboom.wire.messages import Produced, Pulled
+from tests.thorough import examples
 from tests.unit.nodes.rig import ME, Rig, batch, produce, pull
 from tests.unit.wire.hostile import frames
 
@@ -28,7 +29,7 @@ def serving(role: str) -> Rig:
 
 
 @pytest.mark.parametrize("role", ["leader", "follower"])
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.sampled_from(WHO), frames, st.booleans()), max_size=12))
 def test_a_broker_takes_any_frames(role: str, acts: list[tuple[str, list[Frame], bool]]) -> None:
     rig = serving(role)
@@ -40,7 +41,7 @@ def test_a_broker_takes_any_frames(role: str, acts: list[tuple[str, list[Frame],
     assert rig.stop is None
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.sampled_from(WHO[:2]), frames), max_size=12))
 def test_frames_of_strangers_and_clients_leave_others_served(
     acts: list[tuple[str, list[Frame]]],

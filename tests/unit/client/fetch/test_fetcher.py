@@ -17,6 +17,7 @@ from logboom.wire.batch import encode_batch, validate_batch
 from logboom.wire.errors import DamagedBatch, UnknownResource
 from logboom.wire.filters.filter import Filter
 from logboom.wire.messages import AnyMessage, Failure, OffsetForTime, Offsets, Pull, Watch
+from tests.thorough import examples
 from tests.unit.client.scripted import BROKERS, WALL_MS, Cluster
 
 
@@ -374,7 +375,7 @@ def test_a_reader_says_which_topic_of_the_name_it_means(cluster: Cluster, start:
     assert first != cluster.topic_ids["t"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_everything_is_read_once_and_in_order(seed: int) -> None:
     rng = random.Random(seed)

@@ -19,6 +19,7 @@ from logboom.wire.group_commands import QueueCommit
 from logboom.wire.group_messages import GroupHeartbeat
 from logboom.wire.group_view import GroupConfig
 from logboom.wire.messages import AnyMessage, Failure
+from tests.thorough import seeds
 from tests.unit.client.groups.scripted_group import GroupCluster, Reader, fill
 from tests.unit.client.push.test_push_dispatcher import Push
 from tests.unit.client.scripted import BROKERS
@@ -124,7 +125,7 @@ class Chaos:
 
 
 @pytest.mark.parametrize("violent", [False, True])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_who_acknowledges(seed: int, violent: bool) -> None:
     chaos = Chaos(seed, violent=violent)
     cluster, rng = chaos.cluster, chaos.rng
@@ -165,7 +166,7 @@ def test_who_acknowledges(seed: int, violent: bool) -> None:
 
 @pytest.mark.parametrize("violent", [False, True])
 @pytest.mark.parametrize("orderly", [False, True])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_who_listens(seed: int, orderly: bool, violent: bool) -> None:
     chaos = Chaos(1_000 + seed, violent=violent)
     cluster, rng = chaos.cluster, chaos.rng

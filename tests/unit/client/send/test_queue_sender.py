@@ -21,6 +21,7 @@ from logboom.client.send.send_buffer import (
 from logboom.wire.batch import peek
 from logboom.wire.errors import ClientClosed, TimedOut, UnknownResource
 from logboom.wire.messages import AnyMessage, Failure, Produce
+from tests.thorough import examples
 from tests.unit.client.scripted import BROKERS, Cluster
 
 
@@ -364,7 +365,7 @@ def send_in_trouble(
     return cluster, piles
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_all_are_stored_once_and_in_order(seed: int) -> None:
     cluster, piles = send_in_trouble(seed, 190)
@@ -374,7 +375,7 @@ def test_all_are_stored_once_and_in_order(seed: int) -> None:
         assert cluster.log("t", queue).values() == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_what_is_given_up_doubles_and_reorders_nothing(seed: int) -> None:
     cluster, piles = send_in_trouble(seed, 4)

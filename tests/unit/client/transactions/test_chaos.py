@@ -14,6 +14,7 @@ from logboom.client.transactions.transaction_work import TransactionWork
 from logboom.wire.errors import LogboomError, TimedOut
 from logboom.wire.messages import AnyMessage, Failure, Produce, Propose
 from logboom.wire.transactions import AwaitDecided
+from tests.thorough import examples
 from tests.unit.client.scripted import BROKERS, WALL_MS, Cluster
 from tests.unit.client.send.test_queue_sender import Sent
 from tests.unit.client.transactions.test_transactions import Desk, drive, published
@@ -109,7 +110,7 @@ class Storm:
                 assert own == sorted(own)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_each_is_published_whole_once_or_not_at_all(seed: int) -> None:
     Storm(seed).run()

@@ -55,6 +55,7 @@ from logboom.wire.group_commands import (
 from logboom.wire.group_routes import GroupRoutes
 from logboom.wire.group_view import GroupConfig, GroupView, MemberView, QueueKey
 from logboom.wire.view import TopicConfig
+from tests.thorough import examples
 from tests.unit.metadata.groups.tables import codes
 from tests.unit.metadata.state.states import Tables
 
@@ -494,6 +495,6 @@ def plain(mirror: GroupRoutes) -> dict[str, tuple[GroupView, dict[str, MemberVie
 
 
 GroupMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=50, deadline=None, print_blob=True
+    max_examples=examples(60), stateful_step_count=50, deadline=None, print_blob=True
 )
 TestGroups = GroupMachine.TestCase

@@ -10,6 +10,7 @@ import pytest
 from logboom.metadata.raft.journal import RocksJournal
 from logboom.metadata.raft.journal_store import JournalError
 from tests.chaos.machine import Machine
+from tests.thorough import seeds
 
 LIFE = """
 import random, sys
@@ -44,7 +45,7 @@ def held(machine: Machine, name: str) -> tuple[int, int]:
     return len(stored.entries), stored.term
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_r8_what_was_synced_survives_a_power_cut_at_any_operation(
     machine: Machine, seed: int
 ) -> None:

@@ -17,6 +17,7 @@ from tests.sim.world.network import Network
 from tests.sim.world.process import Process
 from tests.sim.world.scheduler import Clock, Scheduler
 from tests.sim.world.trace import Trace
+from tests.thorough import seeds
 
 KEY = b"the key"
 NAMES = ("name-1", "name-2", "name-3")
@@ -142,7 +143,7 @@ def test_links_come_up_and_stay_up() -> None:
     assert all(talker.frames > 600 for talker in trio.talkers.values())
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_r1_r10_whatever_breaks_frames_are_whole_sessions_in_order(seed: int) -> None:
     trio = Trio(seed)
     trio.run(1.0)

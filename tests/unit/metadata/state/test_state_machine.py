@@ -40,6 +40,7 @@ from logboom.wire.commands import (
 )
 from logboom.wire.routes import Routes
 from logboom.wire.view import TopicConfig
+from tests.thorough import examples
 from tests.unit.metadata.state.states import Tables, three_brokers
 
 PLAIN = TopicConfig()
@@ -346,14 +347,14 @@ def play(script: list[tuple[int, int, int]], see: Callable[[Tables], None]) -> T
     return tables
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(steps)
 def test_whatever_happens_the_invariants_hold(script: list[tuple[int, int, int]]) -> None:
     epochs: dict[tuple[int, int], tuple[int, int, str | None]] = {}
     play(script, lambda tables: check(tables, epochs))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(steps, steps)
 def test_a_restored_state_is_equal_and_goes_on_equally(
     first: list[tuple[int, int, int]], then: list[tuple[int, int, int]]
@@ -372,7 +373,7 @@ def test_a_restored_state_is_equal_and_goes_on_equally(
     check(twin, epochs)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(steps, st.integers(1, 9))
 def test_deltas_lead_to_the_same_view_as_the_whole(
     script: list[tuple[int, int, int]], every: int

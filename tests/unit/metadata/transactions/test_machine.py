@@ -37,6 +37,7 @@ from logboom.wire.transactions import (
     ReportDecided,
 )
 from logboom.wire.view import TopicConfig
+from tests.thorough import examples
 from tests.unit.metadata.state.states import Tables
 from tests.unit.metadata.transactions.tables import values
 
@@ -269,6 +270,6 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TransactionMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None
+    max_examples=examples(60), stateful_step_count=30, deadline=None
 )
 TestTransactions = TransactionMachine.TestCase

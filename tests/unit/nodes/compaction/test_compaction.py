@@ -13,6 +13,7 @@ from logboom.nodes.compaction import survivor_copies as compact_copies
 from logboom.nodes.log.keys import Position
 from logboom.nodes.log.storage import WriteSet
 from logboom.wire.batch import open_batch
+from tests.thorough import examples, seeds
 from tests.unit.nodes.compaction.model import CompactedLog, Row, table_of
 
 KEYS = (b"a", b"b", b"c", b"d", b"e", b"f", None)
@@ -145,7 +146,7 @@ OTHERS = (
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(1, 120))
 def test_a_table_by_key_is_right_whatever_happened(seed: int, steps: int) -> None:
     author = Author(random.Random(seed))
@@ -156,7 +157,7 @@ def test_a_table_by_key_is_right_whatever_happened(seed: int, steps: int) -> Non
             author.check(author.follower)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_below_the_horizon_nothing_superseded_is_seen(seed: int) -> None:
     rng = random.Random(seed)
     author = Author(rng)

@@ -10,6 +10,7 @@ import pytest
 from logboom.nodes.disk.rocks_storage import RocksStorage
 from logboom.nodes.log.keys import queue_end, queue_key
 from tests.chaos.machine import Machine
+from tests.thorough import seeds
 
 NODE = "broker-1"
 PRELUDE = """
@@ -212,7 +213,7 @@ for number in range(first, first + 60):
 
 
 @pytest.mark.parametrize("reordered", [False, True])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_q1_power_fails_anywhere_and_nothing_that_was_synced_goes(
     machine: Machine, seed: int, reordered: bool
 ) -> None:

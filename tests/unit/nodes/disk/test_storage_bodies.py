@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from logboom.nodes.disk.rocks_storage import RocksStorage
 from logboom.nodes.log.storage import Storage, WriteSet
 from tests.sim.world.storage import SimulatedStorage
+from tests.thorough import examples
 
 KEYS = st.binary(min_size=1, max_size=2).map(lambda key: bytes(byte % 6 for byte in key))
 OPERATIONS = st.one_of(
@@ -35,7 +36,7 @@ def content(storage: Storage, start: bytes, end: bytes) -> list[tuple[bytes, byt
     return forwards
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(WRITE_SETS, st.lists(st.tuples(KEYS, KEYS), max_size=5))
 def test_any_writes_read_the_same(
     rocks: RocksStorage,

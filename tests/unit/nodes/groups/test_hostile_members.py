@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from logboom.wire.group_messages import GroupMessage
+from tests.thorough import examples
 from tests.unit.nodes.groups.group_rig import GROUP, GroupRig
 from tests.unit.wire.hostile import structs
 
@@ -32,7 +33,7 @@ said = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(said, st.booleans()), max_size=8))
 def test_a_coordinator_takes_whatever_members_say(acts: list[tuple[Any, bool]]) -> None:
     rig = GroupRig(2, brokers=1)

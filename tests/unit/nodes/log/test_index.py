@@ -13,6 +13,7 @@ from logboom.wire.batch import open_batch, peek
 from logboom.wire.errors import Unavailable
 from logboom.wire.hashing import murmur3
 from tests.sim.world.storage import SimulatedStorage
+from tests.thorough import seeds
 from tests.unit.nodes.log.logs import QUEUE, TOPIC, Log, new_index
 
 
@@ -38,7 +39,7 @@ def wanted(log: Log, timestamp_ms: int, start: int = 0) -> tuple[int, int]:
     return log.record.end.offset, -1
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_offset_for_time_finds_what_reading_everything_finds(seed: int) -> None:
     rng = random.Random(seed)
     log = a_log()

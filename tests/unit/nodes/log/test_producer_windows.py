@@ -14,6 +14,7 @@ from logboom.nodes.log.producer_windows import WINDOW, BatchMetadata, ProducerWi
 from logboom.wire.batch import validate_batch
 from logboom.wire.errors import DataDamaged, ProducerError
 from logboom.wire.head import BatchHead
+from tests.thorough import examples
 from tests.unit.nodes.rig import batch
 
 
@@ -116,7 +117,7 @@ class Model:
         return sum(count for _, count in self.log)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(
         st.one_of(

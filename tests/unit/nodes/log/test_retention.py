@@ -14,6 +14,7 @@ from logboom.nodes.log.storage import WriteSet
 from logboom.wire.errors import DamagedBatch
 from logboom.wire.hashing import murmur3
 from tests.sim.world.storage import SimulatedStorage
+from tests.thorough import seeds
 from tests.unit.nodes.log.logs import QUEUE, TOPIC, Log, new_index
 
 
@@ -261,7 +262,7 @@ def test_one_call_removes_a_bounded_number() -> None:
     assert log.record.start == STEPS + 50
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_size_and_log_agree_after_any_mixture(seed: int) -> None:
     rng = random.Random(seed)
     log = a_log()

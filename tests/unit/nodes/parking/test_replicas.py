@@ -12,6 +12,7 @@ from logboom.wire.batch import encode_batch, peek, release, validate_batch
 from logboom.wire.head import ControlKind
 from logboom.wire.parking import encode_parked, encode_recalled
 from logboom.wire.transactions import DecidedBody, TransactionId, encode_decided
+from tests.thorough import seeds
 from tests.unit.nodes.log.replica_logs import Log, walk
 
 KINDS = (
@@ -129,7 +130,7 @@ def standing(log: Log) -> tuple[int, int, dict[bytes, bytes]]:
     return parked.count, parked.size, rows
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_replicas_derive_the_same_from_any_piece_of_the_log(seed: int) -> None:
     rng = random.Random(seed)
     author = Author(rng)
@@ -144,7 +145,7 @@ def test_replicas_derive_the_same_from_any_piece_of_the_log(seed: int) -> None:
     assert standing(follower) == standing(leader)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_a_cut_below_the_hw_is_mended_by_the_same_entries(seed: int) -> None:
     author = Author(random.Random(seed))
     leader = author.log

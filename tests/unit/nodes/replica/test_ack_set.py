@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from logboom.nodes.replica.ack_set import AckSet, decode_block, encode_block
 from logboom.nodes.replica.offset_set import BLOCK, OffsetSet, bits_of, blocks_of, spans_of
+from tests.thorough import examples
 
 OFFSETS = st.one_of(
     st.integers(0, 80),
@@ -27,7 +28,7 @@ def model_spans(model: set[int]) -> list[tuple[int, int]]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["add", "discard", "bits", "without"]), SPANS), max_size=10)
 )
@@ -59,7 +60,7 @@ def test_offsets_are_in_as_in_a_plain_set(steps: list[tuple[str, tuple[int, int]
     assert all(offsets.blocks.values())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 90), st.lists(st.tuples(st.booleans(), SPANS), max_size=10), OFFSETS)
 def test_acks_are_those_of_a_plain_set(
     floor: int, steps: list[tuple[bool, tuple[int, int]]], end: int

@@ -19,6 +19,7 @@ from logboom.wire.cursor_deltas import (
 )
 from logboom.wire.head import ControlKind
 from tests.sim.world.storage import SimulatedStorage
+from tests.thorough import seeds
 
 IDS = (1, 0)
 
@@ -101,7 +102,7 @@ def test_an_ended_subscription_leaves_nothing() -> None:
     assert shelf.storage.content("cursor") == {}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_any_pieces_give_the_same(seed: int) -> None:
     rng = Random(seed)
     log: list[tuple[Position, CursorDelta]] = [(Position(0, 0), whole())]

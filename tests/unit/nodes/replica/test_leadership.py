@@ -13,6 +13,7 @@ from logboom.nodes.replica.leadership import (
     required_in_sync,
 )
 from logboom.wire.view import QueueView, TopicConfig
+from tests.thorough import examples
 
 NAMES = ["a", "b", "c"]
 PERIOD_S = 3.0
@@ -163,7 +164,7 @@ def test_who_becomes_a_replica_later_has_nothing_yet() -> None:
     assert joins(leading, "d", 10, 520, 60.2)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(
         st.one_of(

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from logboom.nodes.replica.offset_set import BLOCK, OffsetSet
+from tests.thorough import seeds
 
 EDGES = [
     (0, BLOCK + 1),
@@ -40,7 +41,7 @@ def test_a_span_is_taken_out_and_nothing_beside_it(start: int, stop: int) -> Non
     assert list(made.spans()) == [(0, 4 * BLOCK)]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_it_does_what_a_set_does(seed: int) -> None:
     rng = random.Random(seed)
     made, model = OffsetSet(), set[int]()

@@ -19,6 +19,7 @@ from logboom.wire.messages import (
 )
 from logboom.wire.parking import MAX_DELAY_MS, Recall, Recalled
 from logboom.wire.view import TopicConfig
+from tests.thorough import seeds
 from tests.unit.nodes.rig import ME, Peer, Rig, batch, fetch, produce, pull
 
 PAIR = (ME, "broker-2")
@@ -405,7 +406,7 @@ def test_a_follower_that_begins_anew_finds_all_that_is_parked_in_the_log() -> No
     assert any(validate_batch(frame).is_control for frame in replies[0].batches)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_whatever_crashes_each_is_released_once_and_none_before_its_time(seed: int) -> None:
     rng = random.Random(seed)
     rig = Rig()

@@ -14,6 +14,7 @@ from logboom.nodes.log.storage import FAMILIES, Family, WriteSet
 from logboom.nodes.replica.replica import Replica
 from logboom.wire.batch import encode_batch, peek, validate_batch
 from logboom.wire.errors import DamagedBatch
+from tests.thorough import examples
 from tests.unit.nodes.log.replica_logs import Log
 
 step = st.tuples(
@@ -24,7 +25,7 @@ step = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(steps=st.lists(step, min_size=1, max_size=8), cache=st.sampled_from([0, 200, 1 << 20]))
 def test_replicas_of_any_histories_become_alike(
     steps: list[tuple[int, list[int], tuple[int, int], int | None]], cache: int
@@ -57,7 +58,7 @@ def _from(log: Log) -> bytes:
     return log_key(1, 0, log.replica.start)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     first=st.lists(st.integers(1, 3), min_size=1, max_size=9),
     second=st.lists(st.integers(1, 3), max_size=6),

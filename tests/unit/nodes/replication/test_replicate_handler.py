@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from logboom.nodes.log.keys import Position
 from logboom.wire.errors import LogboomError
 from logboom.wire.messages import FollowerPosition, QueueAnswer, Replicated
+from tests.thorough import examples
 from tests.unit.nodes.rig import ME, Peer, Rig, batch, fetch, produce
 
 BOTH = (ME, "broker-2")
@@ -158,7 +159,7 @@ def test_a_queue_with_no_room_in_an_answer_has_its_turn_in_the_next() -> None:
     assert [answer.queue for answer in told(two) if answer.frames] == [1]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 900), max_size=6), min_size=1, max_size=5),
     st.lists(st.integers(1, 2_500), min_size=1, max_size=5),

@@ -10,6 +10,7 @@ from logboom.nodes.requests.holds import MAX_HELD_BYTES, MAX_HOLDS, Hold, Holds
 from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import Unavailable
 from logboom.wire.messages import Ping, Watch
+from tests.thorough import examples
 
 ME = PeerAddress("main", b"me")
 INFINITE = float("inf")
@@ -59,7 +60,7 @@ def test_woken_holds_leave_no_weight_behind() -> None:
     assert len(holds._deadlines) < 1_000  # noqa: SLF001 - the weight is inside
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(
         st.one_of(

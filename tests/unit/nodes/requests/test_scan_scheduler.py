@@ -15,6 +15,7 @@ from logboom.wire.batch import encode_batch, open_batch
 from logboom.wire.errors import InvalidFilter, NotLeader
 from logboom.wire.filters.filter import Filter, selectors
 from logboom.wire.messages import Pull, Pulled, Stats
+from tests.thorough import examples
 from tests.unit.nodes.rig import ME, Peer, Rig
 from tests.unit.nodes.rig import produce as produced
 
@@ -286,7 +287,7 @@ def read_all(rig: Rig, wanted: Filter, start: int, step: int) -> list[int]:
     raise AssertionError("it never comes to an end")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.lists(st.integers(0, 9) | st.none(), min_size=1, max_size=150), min_size=1, max_size=6

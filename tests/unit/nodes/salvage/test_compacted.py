@@ -15,6 +15,7 @@ from logboom.nodes.salvage.found_queues import FoundQueue
 from logboom.nodes.salvage.store_recovery import RecoveryPlan, read_store_folder
 from logboom.wire.batch import encode_batch, stamp
 from logboom.wire.view import QueueView, TopicConfig, TopicView
+from tests.thorough import seeds
 from tests.unit.nodes.compaction.model import CompactedLog, Row, table_of
 from tests.unit.nodes.salvage.stores import BROKER
 
@@ -95,7 +96,7 @@ def set_aside_and_recovered(folder: Path, *, compaction: bool = True) -> Compact
         store.close()
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_the_latest_of_each_key_comes_back_beyond_retention(tmp_path: Path, seed: int) -> None:
     log = a_log(seed, tmp_path)
     again = set_aside_and_recovered(tmp_path)

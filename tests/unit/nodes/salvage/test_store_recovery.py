@@ -12,6 +12,7 @@ from logboom.nodes.disk.rocks_storage import RocksStorage
 from logboom.nodes.salvage.recovery_marks import is_recovered
 from logboom.nodes.salvage.store_recovery import RecoveryPlan, inspect, read_store_folder
 from logboom.wire.errors import StartError
+from tests.thorough import seeds
 from tests.unit.nodes.salvage.stores import BROKER, TOPIC, Writer, held, is_filler, view
 
 DAMAGED_AT_MOST = 70
@@ -77,7 +78,7 @@ FILES = ["*.sst", "*.blob", "*.log", "MANIFEST-*", "CURRENT", "OPTIONS-*", "IDEN
 
 
 @pytest.mark.parametrize("pattern", FILES)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_q14_one_flipped_bit_costs_what_stands_there_and_is_told(
     whole: tuple[Path, Writer], tmp_path: Path, pattern: str, seed: int
 ) -> None:

@@ -13,6 +13,7 @@ from logboom.nodes.replica.cursors import whole_delta
 from logboom.wire.batch import encode_batch, validate_batch
 from logboom.wire.cursor_deltas import CursorDelta, encode_deltas, pack_counts, pack_spans
 from logboom.wire.head import ControlKind
+from tests.thorough import seeds
 from tests.unit.nodes.log.replica_logs import Log, walk
 
 NAMES = ("billing", "shipping")
@@ -88,7 +89,7 @@ def shown(log: Log) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_replicas_derive_the_same_from_any_piece_of_the_log(seed: int) -> None:
     rng = random.Random(seed)
     author = Author(rng)

@@ -10,6 +10,7 @@ from logboom.nodes.subscriptions.dispatch_events import KINDS, Hashing, Subscrip
 from logboom.nodes.subscriptions.dispatch_events import SubscriptionType as Type
 from logboom.wire.errors import LogboomError
 from logboom.wire.head import ControlKind
+from tests.thorough import seeds
 from tests.unit.nodes.subscriptions.dispatch_bench import Bench
 
 STEPS = 250
@@ -62,7 +63,7 @@ def attach(bench: Bench, rng: Random, name: str) -> None:
         bench.session.pop(name, None)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_lost_and_nothing_is_at_two(kind: Type, seed: int) -> None:
     rng = Random(seed)
@@ -83,7 +84,7 @@ def test_nothing_is_lost_and_nothing_is_at_two(kind: Type, seed: int) -> None:
     assert sorted({o for got in bench.got.values() for o in got}) == list(range(bench.log.end))
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 @pytest.mark.parametrize("hashing", ["sticky", "consistent"])
 def test_keys_stay_in_order_whoever_has_the_ranges(hashing: Hashing, seed: int) -> None:
     rng = Random(seed)

@@ -18,6 +18,7 @@ from logboom.wire.subscription_messages import (
     Subscribe,
     SubscriptionConfig,
 )
+from tests.thorough import examples
 from tests.unit.nodes.rig import Peer, Rig, batch, produce
 
 OFFSETS = st.sampled_from((0, 1, 2, 3, 5, 9, -1, 1 << 20, (1 << 63) - 1, 1 << 63))
@@ -68,7 +69,7 @@ MESSAGES = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.integers(0, 1), MESSAGES, st.booleans()), max_size=25))
 def test_a_healthy_consumer_gets_everything(acts: list[tuple[int, WireMessage, bool]]) -> None:
     rig = Rig()

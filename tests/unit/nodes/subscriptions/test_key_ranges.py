@@ -20,6 +20,7 @@ from logboom.nodes.subscriptions.key_ranges import (
 )
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.hashing import murmur3, slot_of
+from tests.thorough import examples
 
 NAMES = st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=12, unique=True)
 
@@ -252,7 +253,7 @@ def test_shares_are_within_a_quarter_of_fair(count: int) -> None:
         assert 0.75 <= chosen.count(name) / (1_000 / count) <= 1.25
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(NAMES, st.integers(0, 1 << 32))
 def test_only_a_newcomers_keys_and_those_of_who_goes_move(everyone: list[str], seed: int) -> None:
     rng = Random(seed)
@@ -273,7 +274,7 @@ def test_only_a_newcomers_keys_and_those_of_who_goes_move(everyone: list[str], s
     assert ring.ranges() == {}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(NAMES)
 def test_ranges_of_a_ring_are_what_is_selected(everyone: list[str]) -> None:
     ring = ConsistentHashSelector[str](5)

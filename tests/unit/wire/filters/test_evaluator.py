@@ -14,6 +14,7 @@ from logboom.wire.errors import DamagedBatch
 from logboom.wire.filters.filter import Filter
 from logboom.wire.filters.parser import parse
 from logboom.wire.filters.syntax import Condition
+from tests.thorough import examples
 from tests.unit.wire.conditions import Row, conditions, judged, rows
 
 
@@ -190,7 +191,7 @@ def test_vectors(expression: str, headers: dict[str, bytes], passes: bool) -> No
 
 
 @given(conditions, st.lists(rows, min_size=1, max_size=30), st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_it_finds_what_the_slow_judge_finds(
     node: Condition, messages: list[Row], data: st.DataObject
 ) -> None:
@@ -204,7 +205,7 @@ def test_it_finds_what_the_slow_judge_finds(
 
 
 @given(conditions, st.lists(rows, min_size=1, max_size=5), st.integers(20, 400))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_contents_that_repeat_are_judged_alike(
     node: Condition, messages: list[Row], times: int
 ) -> None:
@@ -215,7 +216,7 @@ def test_contents_that_repeat_are_judged_alike(
 
 
 @given(conditions, rows)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_not_and_doubled_not(node: Condition, row: Row) -> None:
     assert holds(f"NOT ({node})", row) is {True: False, False: True, None: None}[judged(node, row)]
 

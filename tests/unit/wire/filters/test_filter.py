@@ -14,6 +14,7 @@ from logboom.wire.columns import Columns
 from logboom.wire.errors import InvalidFilter, InvalidRequest
 from logboom.wire.filters.filter import LEAST_STEP, Filter, ScanBudget, selectors
 from logboom.wire.filters.syntax import Condition
+from tests.thorough import examples
 from tests.unit.wire.conditions import Row, conditions, judged, rows
 from tests.unit.wire.filters.test_evaluator import columns_of
 
@@ -320,7 +321,7 @@ def test_a_head_knows_the_tags_of_a_batch() -> None:
 
 
 @given(conditions, st.lists(rows, min_size=1, max_size=4))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_head_never_rules_out_what_matches(node: Condition, messages: list[Row]) -> None:
     columns = columns_of(messages)
     matches = any(judged(node, row) for row in messages)
@@ -328,7 +329,7 @@ def test_a_head_never_rules_out_what_matches(node: Condition, messages: list[Row
 
 
 @given(conditions)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_a_head_never_rules_out_bare_batches_wrongly(node: Condition) -> None:
     batch = encode_batch([b"v"], now_ms=100)
     matches = bool(judged(node, Row(timestamp_ms=100)))

@@ -25,6 +25,7 @@ from logboom.wire.filters.syntax import (
     Text,
 )
 from logboom.wire.filters.tokens import KEYWORDS, MAX_LENGTH, number_of
+from tests.thorough import examples
 from tests.unit.wire.conditions import conditions
 
 A, B, C = (IsTrue(Property(name)) for name in "abc")
@@ -96,7 +97,7 @@ def test_depth_is_not_length(term: str) -> None:
 
 
 @given(conditions)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_the_text_of_a_tree_is_parsed_to_the_same_tree(node: Condition) -> None:
     assert parse(str(node)) == node
 
@@ -221,7 +222,7 @@ words = st.sampled_from([*sorted(KEYWORDS), *MARKS, *VALUES])
 
 @given(st.lists(words, max_size=25).map(" ".join) | st.text(max_size=60))
 @example("a = 'x\ud800" + "y" * MAX_LENGTH)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_random_text_is_parsed_or_refused_at_a_character(expression: str) -> None:
     found: Condition | InvalidFilter
     try:
