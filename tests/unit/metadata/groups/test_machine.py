@@ -54,6 +54,7 @@ from logboom.wire.group_commands import (
 )
 from logboom.wire.group_routes import GroupRoutes
 from logboom.wire.group_view import GroupConfig, GroupView, MemberView, QueueKey
+from logboom.wire.names import RETRY_PREFIX
 from logboom.wire.view import TopicConfig
 from tests.thorough import examples
 from tests.unit.metadata.groups.tables import codes
@@ -282,7 +283,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(GROUPS), dice=st.integers(0, 3))
     def allocate(self, name: str, dice: int) -> None:
         group = self.group(name)
-        if group is not None:
+        if group is not None and group.members:
             # Some of it may be lost, or come after the group has changed (see `again`).
             for part in targets_of(self.tables.state.cluster, group, 0)[dice == 3 :]:
                 self.send(part)
@@ -461,7 +462,12 @@ class GroupMachine(RuleBasedStateMachine):
             result = self.tables.done(ReleaseQueues(name, member.id, member.epoch, lasts, 0))
             assert not any(codes(result)), "what is revoked can be released"
         assert group not in self.tables.state.cluster.groups.pending
-        sizes = [len(member.owned) for member in group.members.values()]
+        own = self.tables.state.cluster.topics.get(RETRY_PREFIX + name)
+        # Retries stay where they are, whatever else their owners have.
+        sizes = [
+            sum(own is None or topic != own.id for topic, _ in member.owned)
+            for member in group.members.values()
+        ]
         if sizes and not group.fault:
             wanted: set[QueueKey] = {
                 (topic.id, queue)
