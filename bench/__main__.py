@@ -1,7 +1,7 @@
 """`python -m bench [NAME …]`: measure, print a table, write .logboom/bench.json.
 
-Everything but the allocation of queues and the filters goes through the public API against
-processes that `logboom.deploy` starts. Ratios are taken within one run, since a machine's speed
+Everything except the allocation of queues and the filters uses the public API with
+processes that `logboom.deploy` starts. Ratios are taken within one run, because a machine's speed
 drifts.
 """
 
@@ -46,7 +46,7 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Figure]]]:
     count, runs = (200_000, 1) if quick else (4_000_000, 3)
 
     def spark() -> list[Figure]:
-        # Only then PySpark has to be there.
+        # Imported late: PySpark has to be installed only for this group.
         from bench import spark_read
 
         return spark_read.rows(100_000 if quick else 1_000_000, 1 if quick else 5)

@@ -1,7 +1,7 @@
 """Allocation of 10,000 queues to 1,000 members by every strategy, and what joins and leaves move.
 
-Pure computation in this process, no cluster. The slowest of some runs counts, since it is time in
-which the raft leader does nothing else.
+This is pure computation in this process, without a cluster. The slowest of some runs counts,
+because in that time the Raft leader does nothing else.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def rows(members: int, queues: int) -> list[Figure]:
     group = [f"member-{n:04}" for n in range(members)]
     named = [(n % TOPICS, n // TOPICS) for n in range(queues)]
     size = f"{members:,} members, {queues:,} queues"
-    # Of a middle name: who sorts first or last is a lucky case of averagely.
+    # A member with a middle name, because the first or last one is a favourable case of averagely.
     without = [member for member in group if member != group[members // 2]]
     found = []
     for strategy in STRATEGIES:
@@ -70,7 +70,7 @@ def rows(members: int, queues: int) -> list[Figure]:
     for strategy in ("sticky", "consistent_hash", "averagely"):
         joined = _moves(strategy, named, without, group)
         left = _moves(strategy, named, group, without)
-        # Sticky moves only what the newcomer's share is.
+        # Sticky moves only the share of the new member.
         bar = math.ceil(queues / members) if strategy == "sticky" else None
         found.append(Figure(f"  … {strategy}, queues moved by a join", joined, "", bar, "less"))
         found.append(Figure(f"  … {strategy}, queues moved by a leave", left, ""))

@@ -1,6 +1,6 @@
 """Speed of encoding, checking and reading batches: `python -m bench.batch`.
 
-1,000 random values of 100 bytes a batch, the shape of the figures to reach. Prints values/s.
+It uses 1,000 random values of 100 bytes per batch, as the targets do, and prints values/s.
 """
 
 from __future__ import annotations

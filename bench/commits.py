@@ -1,8 +1,8 @@
 """Queue commits per second that are acknowledged, through coordinators and three name servers.
 
-The members speak the wire protocol and read nothing: each commits all its queues again and again,
-one offset further, and says that it has seen so many. A queue commit is one queue's offset in the
-log of the name servers, answered with its own code.
+The members speak the wire protocol and read nothing. Each commits all its queues again and again,
+one offset further, and reports that it has processed them. A queue commit is one queue's offset in
+the log of the name servers, with its own result code.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from logboom.wire.messages import AnyMessage, WireMessage
 
 GROUPS: Final = 6
-"""One member each; coordinators are spread over the brokers."""
+"""Groups of one member each. Their coordinators are spread over the brokers."""
 QUEUES: Final = 500
 TOPIC: Final = "commits"
 WITHIN_S: Final = 10.0
@@ -55,7 +55,7 @@ class WireMember(threading.Thread):
         self._ended = threading.Event()
         self.ready = threading.Event()
         self.committed = 0
-        """Queue commits that were acknowledged."""
+        """The number of acknowledged queue commits."""
         self.times_ms: list[float] = []
         self.failure: BaseException | None = None
 
@@ -77,7 +77,7 @@ class WireMember(threading.Thread):
         """Stop and wait.
 
         Raises:
-            LogboomError, AssertionError: what ended it before.
+            LogboomError, AssertionError: an error ended it earlier.
         """
         self._ended.set()
         self.join(2 * WITHIN_S)
@@ -95,7 +95,7 @@ class WireMember(threading.Thread):
             elsewhere = answer.fields.get("endpoint")
             if isinstance(answer, NotLeader) and isinstance(elsewhere, str):
                 self._endpoint = elsewhere
-            # The pace of asking again: an error here is a coordinator that is not there yet.
+            # The pace of retries: an error here means that there is no coordinator yet.
             time.sleep(AGAIN_S)
 
     def _join(self) -> None:
@@ -160,7 +160,7 @@ def rows(seconds: float, runs: int) -> list[Figure]:
 def _rate(members: list[WireMember], seconds: float) -> float:
     """Return queue commits per second that all members had acknowledged."""
     before, began = sum(member.committed for member in members), time.monotonic()
-    # The span that is measured.
+    # The measured span.
     time.sleep(seconds)
     committed = sum(member.committed for member in members) - before
     return committed / (time.monotonic() - began)

@@ -1,7 +1,8 @@
 """A consumer group of 1,000 members and 10,000 queues in the name server's state, in this process.
 
-What a raft leader computes outside apply, and what every name server pays to apply it. Processor
-time, not wall time: the loop of a name server does nothing else meanwhile.
+It measures what a Raft leader computes outside apply, and what every name server needs to apply it.
+Processor time is used instead of wall time, because the loop of a name server does nothing else
+meanwhile.
 """
 
 from __future__ import annotations

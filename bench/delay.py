@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 QUEUES = 128
 SAMPLES = 5_000
 SPREAD_S = 10.0
-"""The samples are due over so many seconds."""
+"""Seconds over which the samples become due."""
 UNDER_WAY = 4_000
 
 

@@ -37,7 +37,7 @@ class Writer(threading.Thread):
                 except LogboomError as error:
                     self.errors.append(error)
                 self.acked.append(time.monotonic())
-                # Nothing is waited for: the pace, lest the bench measures load and not the pause.
+                # This is no wait but the pace: at full load the bench would not measure the pause.
                 time.sleep(PACE_S)
 
     def end(self) -> None:
@@ -58,7 +58,7 @@ def rows() -> list[Figure]:
         boom.admin.create_topic("failover", queues=1, replicas=3)
         writer = Writer(boom, "failover")
         writer.start()
-        # Some seconds of writes as usual: connections, routes and leases settle unmeasured.
+        # Connections, routes and leases settle during some unmeasured seconds of writes.
         time.sleep(1.0)
         for what, bar in (("queue's leader", 5.0), ("raft leader", 3.0)):
             pauses = []
@@ -67,11 +67,11 @@ def rows() -> list[Figure]:
                 victim = cluster.leader("failover", 0) if of_queue else cluster.raft_leader()
                 began = time.monotonic()
                 cluster.kill(victim)
-                # The span that is measured: long enough for a session to end and writes to resume.
-                # To wait for the first acknowledgement would miss a second pause after it.
+                # The measured span, long enough for a session to end and writes to resume.
+                # Waiting for the first acknowledgement would miss a second pause after it.
                 time.sleep(6.0)
                 cluster.start(victim)
-                # Part of the measure too: the return of the victim must not stop writes either.
+                # Measured too, because the return of the victim must not stop writes either.
                 time.sleep(4.0)
                 pauses.append(writer.longest_pause(began))
             found.append(
@@ -102,14 +102,14 @@ def outage_rows(seconds: float) -> list[Figure]:
 
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
-        # Writes and pulls as usual for a while: the first ones find routes and do not count.
+        # Normal writes and pulls for a while: the first ones find routes and do not count.
         time.sleep(2.0)
         pauses.clear()
         began = time.monotonic()
         servers = [name for name in cluster.nodes if name.startswith("name-")]
         for name in servers:
             cluster.kill(name)
-        # Not a wait: so long the group is away, which is what is measured.
+        # The measured span, in which the group is down.
         time.sleep(seconds)
         write_pause, read_pause = writer.longest_pause(began), max(pauses)
         for name in servers:

@@ -19,7 +19,7 @@ class Figure(Struct, frozen=True):
     bar: float | None = None
     better: Literal["more", "less"] = "more"
     ratio: float | None = None
-    """To the raw store in the same run, where that is meant."""
+    """The ratio to the raw store in the same run, where it applies."""
     ratio_bar: float | None = None
     note: str = ""
 

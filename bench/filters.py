@@ -1,8 +1,8 @@
 """Filters over batches of 1,000 messages of 100 B: messages per second in one process.
 
-Pure computation, no cluster: what a broker adds per message that a property filter looks at. Each
-batch is opened anew, so reading its columns is part of the figure; checksums and sending are not.
-The fastest of some rounds counts, since only this process's own work is meant.
+This is pure computation without a cluster: the cost of a property filter per message at a broker.
+Each batch is opened again, so reading its columns is part of the figure. Checksums and sending are
+not. The fastest of some rounds counts, because only this process's own work is measured.
 """
 
 from __future__ import annotations

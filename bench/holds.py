@@ -53,13 +53,13 @@ def wake_times(boom: Client, clients: list[Client], count: int) -> list[float]:
         thread.start()
     held = ask_until(lambda: holds(boom), lambda held: held == count, 60.0, pause_s=0.25)
     assert held == count, f"{held} of {count} pulls wait"
-    # The last of them are answered by nothing: the loops need a moment to be idle again.
+    # The loops need a moment to be idle again, which no event announces.
     time.sleep(3.0)
     with boom.producer() as producer:
         for queue in range(count):
             sent[queue] = time.monotonic()
             producer.send("holds", b"wake", queue=queue).result(10)
-            # The pace: each wake is measured alone.
+            # The pace, so that each wake is measured separately.
             time.sleep(PACE_S)
     for thread in threads:
         thread.join(60)

@@ -25,11 +25,11 @@ def cpu_seconds(pid: int) -> float:
 def rows(seconds: float) -> list[Figure]:
     """Return the worst of three brokers and of three name servers."""
     with Cluster(name_servers=3, brokers=3) as cluster:
-        # What a start leaves behind (elections, first heartbeats) is over by then; idle has no event.
+        # Elections and first heartbeats are over by then. No event announces idleness.
         time.sleep(3.0)
         pids = {name: cluster.pid(name) for name in cluster.nodes}
         before = {name: cpu_seconds(pid) for name, pid in pids.items()}
-        # The span that is measured.
+        # The measured span.
         time.sleep(seconds)
         shares = {n: 100 * (cpu_seconds(p) - before[n]) / seconds for n, p in pids.items()}
         memory = {name: resident_mb(pid) for name, pid in pids.items()}

@@ -44,7 +44,7 @@ def latencies(brokers: int, seconds: float) -> list[float]:
             due = time.monotonic()
             for _ in range(count):
                 while (wait := due - time.monotonic()) > 0:
-                    # The pace of the open loop, 1,000 a second: nothing is waited for.
+                    # This is no wait but the pace of the open loop: 1,000 messages per second.
                     time.sleep(wait)
                 producer.send("latency", time.monotonic_ns().to_bytes(8, "little"), queue=0)
                 due += 0.001

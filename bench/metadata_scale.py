@@ -1,7 +1,7 @@
 """10,000 topics of 4 queues on 3 brokers: creation, restart of a broker, failover.
 
-The loops' longest pauses are seen from outside: a question for figures goes to every node at all
-times, and its slowest answer counts.
+The longest pauses of the event loops are measured from outside: a request for statistics is always
+under way to every node, and the slowest answer counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 QUEUES = 4
 AT_ONCE = 32
-"""Topics that are under way at once, each by a thread of its own."""
+"""Topics that are created at the same time, each by a separate thread."""
 PATIENCE_S = 60.0
 
 
@@ -44,7 +44,7 @@ class Prober(threading.Thread):
                     began = time.monotonic()
                     if asker.stats([endpoint], 5.0):
                         self.slowest_s = max(self.slowest_s, time.monotonic() - began)
-                # The pace of the probe: without it the questions would be the load.
+                # The pace of the probe, because its requests must not become the load.
                 time.sleep(0.01)
 
     def end(self) -> float:
@@ -72,7 +72,7 @@ def wait_in_sync(boom: Client, brokers: int) -> None:
     """Return when `in_sync`.
 
     Raises:
-        TimeoutError: it is not, for a minute.
+        TimeoutError: it is not within a minute.
     """
     if not ask_until(lambda: in_sync(boom, brokers), bool, PATIENCE_S, pause_s=0.25):
         raise TimeoutError("queues are not in sync")
@@ -117,10 +117,10 @@ def rows(topics: int) -> list[Figure]:
         prober.start()
         found = [Figure(f"{name}: create", create(boom, topics), "s", 60.0, "less")]
         wait_in_sync(boom, 3)
-        # The work behind the creations ebbs away; that it is over is no event.
+        # Work caused by the creations ends. No event announces that.
         time.sleep(5.0)
         before = {node: cpu_seconds(cluster.pid(node)) for node in cluster.nodes}
-        # The span that is measured.
+        # The measured span.
         time.sleep(5.0)
         for node in ("name-1", "broker-1"):
             share = 20 * (cpu_seconds(cluster.pid(node)) - before[node])

@@ -57,7 +57,7 @@ def single(boom: Client, topic: str, count: int) -> float:
 
     began = time.monotonic()
     with boom.push_consumer(topic, group=f"{topic}-single", listener=listener) as consumer:
-        # It looks seldom, so as not to take time from what is measured.
+        # It polls rarely, so that it does not take time from the measured work.
         handled = ask_until(lambda: consumer.handled, lambda handled: handled >= count, 120, 0.005)
         if handled < count:
             raise TimeoutError(f"{handled} of {count} messages were handled")

@@ -1,8 +1,8 @@
 """Speed of the disk and RocksDB without a broker: `python -m bench.raw [--seconds S] [--json]`.
 
-*Raw*: batches of 1,000 random messages of 100 bytes straight through `WriteBatch`, `write` and
-`flush_wal(True)`, 8 batches a sync, with the options of the broker's store. The figures to reach
-are stated as shares of it. *fdatasync*: how long 4 KiB take to reach the disk.
+*Raw*: batches of 1,000 random messages of 100 bytes directly through `WriteBatch`, `write` and
+`flush_wal(True)`, 8 batches per sync, with the options of the broker's store. Targets
+are stated as shares of it. *fdatasync*: the time that 4 KiB take to reach the disk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MESSAGES: Final = 1_000
 WIDTH: Final = 100
 BATCHES_A_SYNC: Final = 8
 DISTINCT: Final = 64
-"""Different batches, taken in turn."""
+"""The number of different batches, used in turn."""
 
 
 class RawFigures(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class RawFigures(msgspec.Struct, frozen=True):
     sync_ms_p50: float
     sync_ms_p99: float
     write_ms_max: float
-    """The longest single `write`: while it lasts, nothing else runs in Python."""
+    """The longest single `write`, during which nothing else runs in Python."""
     fdatasync_ms_p50: float
     fdatasync_ms_p99: float
 

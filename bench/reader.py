@@ -2,7 +2,7 @@
 
     python -m bench.reader ENDPOINTS TOPIC COUNT columns|messages|latency
 
-Prints "ready" once it waits at the log's end, and one JSON line when it has read COUNT messages.
+It prints "ready" once it waits at the log's end, and one JSON line when it has read COUNT messages.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class ArrivalLog:
         self.stayed_s = 0.0
         """Longest time between two messages of a queue that stayed where it was."""
         self.moved_s = 0.0
-        """The same of queues that moved."""
+        """The same for queues that moved."""
 
     def listener(self, member: int) -> Callable[[Message], None]:
         """Return the listener of a member."""
@@ -75,12 +75,12 @@ def restart_all(boom: Client, watch: ArrivalLog) -> int:
 
     sender = threading.Thread(target=produce)
     sender.start()
-    # Lets the group run steadily for a moment before the restart begins.
+    # The group runs steadily for a moment before the restart begins.
     time.sleep(1)
     for _ in range(MEMBERS):
         members.pop(0).close()
         members.append(begin())
-        # A rolling restart has a pause between members, as an operator's has.
+        # The pause between members, as in an operator's rolling restart.
         time.sleep(0.3)
     stop.set()
     sender.join()

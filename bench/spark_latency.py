@@ -1,9 +1,10 @@
 """Latency of Spark from topic to topic, exactly once, with its default trigger.
 
-A child process does it: Spark keeps one JVM for the life of a process, and how much that compiles is
-chosen when it starts. Here it is what `logboom.pipeline.spark_session` chooses by itself, and not that of a
-long job as in the other figures of Spark. Three name servers would cost the decision another way
-there and back; here is one, and one broker, beside Spark on the same machine.
+A child process does the work, because Spark keeps one JVM for the life of a process, and its
+compilation mode is chosen when it starts. Here it is the default of
+`logboom.pipeline.spark_session`, and not that of a long job as in the other figures of Spark. With
+three name servers the decision would need another round trip. Here there are one name server and
+one broker, on the same machine as Spark.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from logboom.pipeline import session
 
 BAR_MS: Final = 200.0
 WARM_UP: Final = 10
-"""Messages that are not counted: Spark's first micro-batches take seconds."""
+"""Messages that are not counted, because Spark's first micro-batches take seconds."""
 PAUSE_S: Final = 0.4
-"""Between two messages, so that none waits for the micro-batch of the one before."""
+"""Seconds between two messages, so that none waits for the previous micro-batch."""
 
 
 def rows(messages: int) -> list[Figure]:
     """Measure the latency of this many messages.
 
     Raises:
-        CalledProcessError: the child failed; its error output says why.
+        CalledProcessError: the child failed; its error output has the reason.
     """
     command = [sys.executable, "-m", "bench.spark_latency", str(messages)]
     told = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
@@ -63,9 +64,10 @@ def measured(messages: int) -> list[float]:
                         began = time.perf_counter()
                         producer.send("in", b"%d" % number)
                         while not consumer.poll(timeout_s=10.0):
-                            query.awaitTermination(0)  # raises what it has failed with
+                            query.awaitTermination(0)  # raises the query's error
                         taken.append((time.perf_counter() - began) * 1000)
-                        # Between two messages the query has to come to rest; nobody tells when.
+                        # Between two messages the query has to become idle, which no event
+                        # announces.
                         time.sleep(PAUSE_S)
             finally:
                 query.stop()

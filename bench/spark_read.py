@@ -1,8 +1,8 @@
 """Spark reads from a live broker, compared with a source that creates the same rows in memory.
 
-The source in memory does nothing but hand over ready record batches: what it takes is Spark's own
-work, and the ratio shows what ours adds. Both run in turn in one session; the fastest of some rounds
-counts, after a first one that warms Spark up.
+The source in memory only returns prepared record batches. Its time is Spark's own work, and the
+ratio shows what ours adds. Both run in turn in one session. The fastest of some rounds counts,
+after a first one that warms up Spark.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LONG_JOB: Final = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}
-"""Without the light compiling that `session` chooses for short jobs: the rows of a long one cost Java
-half as much."""
+"""Settings without the light compilation that `session` chooses for short jobs: a row of a long job
+costs Java half as much."""
 QUEUES: Final = 2
 BATCH: Final = 10_000
 NAMES: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -38,7 +38,7 @@ RATIO_BAR: Final = 0.5
 
 def register_toy(spark: SparkSession, count: int) -> None:
     """Register the format "toy" in a session: the same columns and number of rows, from memory."""
-    # Here, since the other benches go without PySpark.
+    # Imported here, because the other benchmarks do not need PySpark.
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
     from pyspark.sql.types import StructType
 
@@ -46,7 +46,7 @@ def register_toy(spark: SparkSession, count: int) -> None:
 
     each = count // QUEUES // BATCH
 
-    # Classes of a function travel whole: Spark's workers cannot import this module.
+    # Local classes are pickled by value, because Spark's workers cannot import this module.
     class Reader(DataSourceReader):
         """A reader that returns the same record batch again and again."""
 
@@ -152,7 +152,7 @@ def seconds(frame: DataFrame) -> float:
 def stream_row(spark: SparkSession, options: dict[str, str], rounds: int) -> Figure:
     """Measure a stream over all messages, from its start to its end."""
     best, count = float("inf"), 0
-    for _ in range(rounds + 1):  # the first, which warms Spark up, is never the fastest
+    for _ in range(rounds + 1):  # the first round warms up Spark and is never the fastest
         with tempfile.TemporaryDirectory() as folder:
             reader = spark.readStream.format("logboom").options(**options)
             frame = reader.option("startingOffsets", "earliest").load()

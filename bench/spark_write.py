@@ -1,6 +1,6 @@
 """Rows per second of a Spark stream from topic to topic, exactly once.
 
-One name server and one broker stand beside Spark on the same machine.
+One name server and one broker run on the same machine as Spark.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def copying(frame: DataFrame, servers: str, topic: str, folder: str) -> DataStre
 def rate_row(spark: SparkSession, boom: Client, servers: str, count: int, rounds: int) -> Figure:
     """Measure a stream over all messages, from its start to its end."""
     best = float("inf")
-    for turn in range(rounds + 1):  # the first, which warms Spark up, is never the fastest
+    for turn in range(rounds + 1):  # the first round warms up Spark and is never the fastest
         topic = f"copy-{turn}"
         boom.admin.create_topic(topic, queues=OUT_QUEUES, replicas=1)
         options = {"servers": servers, "subscribe": "read", "startingOffsets": "earliest"}

@@ -1,6 +1,6 @@
 """Cost of 1,000 members in 100 groups for the name servers while only messages flow.
 
-The members are consumers of a few clients in this process: each keeps its heartbeat held at its
+The members are consumers of a few clients in this process. Each keeps a heartbeat waiting at its
 coordinator, reads its queues and commits what it has read every five seconds.
 """
 
@@ -25,7 +25,7 @@ QUEUES: Final = 20
 CLIENTS: Final = 10
 JOIN_AT_ONCE: Final = 16
 EVERY_S: Final = 1.0
-"""Seconds between two messages of one queue, and between two looks of a member."""
+"""Seconds between two messages of one queue, and between two polls of a member."""
 SETTLE_S: Final = 300.0
 BAR: Final = 20.0
 """Percent of a core."""
@@ -93,13 +93,13 @@ def rows(members: int, groups: int, seconds: float) -> list[Figure]:
             if not ask_until(lambda: _settled(consumers, groups), bool, left_s, pause_s=0.1):
                 raise TimeoutError("not every queue has an owner")
             settled = time.monotonic() - began
-            # Lets commits and heartbeats of all members come round once before the span begins.
+            # All members commit and send heartbeats once before the span begins.
             time.sleep(min(6.0, seconds))
             pids = {name: cluster.pid(name) for name in cluster.nodes}
             before = {name: cpu_seconds(pid) for name, pid in pids.items()}
             read = readers.read
             began = time.monotonic()
-            # The span that is measured.
+            # The measured span.
             time.sleep(seconds)
             took = time.monotonic() - began
             shares = {n: 100 * (cpu_seconds(pid) - before[n]) / took for n, pid in pids.items()}

@@ -2,7 +2,8 @@
 
     python -m bench.subscriber ENDPOINTS TOPIC SUBSCRIPTION KIND NAME SESSION_MS ack|hold
 
-Prints "ready" once it is attached, reads until its standard input ends, and then prints one JSON line.
+It prints "ready" once it is attached, reads until its standard input ends, and then prints one JSON
+line.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class SubscriberReport(Struct):
     """The report of a consumer."""
 
     count: int
-    """Messages that it acknowledged, or holds."""
+    """The number of messages that it acknowledged, or holds."""
     cpu_s: float
     """Processor time since it was ready."""
 

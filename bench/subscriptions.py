@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 CONSUMERS: Final = 4
 KEYS: Final = 10_000
 SESSION_MS: Final = 2_000
-"""Session of the consumer that is killed."""
+"""The session timeout of the consumer that is killed."""
 HELD: Final = 500
-"""Messages that it holds."""
+"""The number of messages that it holds."""
 
 
 def fill(boom: Client, topic: str, items: Sequence[bytes], keys: Sequence[bytes]) -> None:
@@ -109,7 +109,7 @@ def takeover(boom: Client, endpoints: list[str]) -> float:
 
     It is complete when another consumer has everything that the killed one held.
 
-    Its session ends at the latest `SESSION_MS` after the kill.
+    Its session ends at most `SESSION_MS` after the kill.
     """
     boom.admin.create_topic("killed", queues=1, replicas=1)
     holder = SubscriberProcess(endpoints, "killed", "work", "shared", "holder", SESSION_MS, "hold")
@@ -151,9 +151,9 @@ class AckTimes(NamedTuple):
     """The ms of single acknowledgements."""
 
     calls: list[float]
-    """Until `ack` returned: the consumer goes on."""
+    """Until `ack` returned and the consumer continues."""
     confirmed: list[float]
-    """Until it was on disk, and nobody gets the message again: as long as a send takes."""
+    """Until it was on disk and the message is not delivered again; about as long as a send."""
 
 
 def holes(boom: Client, count: int, samples: int) -> tuple[AckTimes, AckTimes]:

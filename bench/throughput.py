@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from logboom.client import Client, ManyFuture, Producer
 
 IN_FLIGHT: Final = 64
-"""Batches asked for at once; the client sends at most five of them per queue."""
+"""Batches in flight; the client sends at most five of them per queue."""
 
 Send = "Callable[[Producer, str, Sequence[bytes]], None]"
 

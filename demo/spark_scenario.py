@@ -1,7 +1,7 @@
 """The second part of the demo: Spark jobs on the flights while the cluster runs.
 
-They are archived to Parquet; told by carrier, with airlines and airports joined; and counted by weeks
-into a topic, exactly once. What then stands in that topic must be what the archive says.
+The flights are archived to Parquet, summarized by carrier, with airlines and airports joined, and
+counted by weeks into a topic, exactly once. The content of that topic must match the archive.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ WEEKS: Final = WindowAggregation(
     watermark=f"{WATERMARK.total_seconds():.0f} seconds",
 )
 OFTEN: Final = 100
-"""Flights to a destination from which on its mean delay says something."""
+"""Flights to a destination that make its mean delay significant."""
 DRAWN: Final = 6
-"""Carriers in the plot."""
+"""The number of carriers in the plot."""
 
 
 class LookupTables(NamedTuple):
     """The tables that the flights are joined with."""
 
     airlines: Mapping[str, str]
-    """By the two letters of the carrier."""
+    """Airlines by the two letters of the carrier."""
     airports: Mapping[str, str]
-    """By the three letters of the airport."""
+    """Airports by their three letters."""
 
 
 class CarrierWeek(msgspec.Struct, frozen=True):
@@ -67,10 +67,10 @@ class CarrierWeek(msgspec.Struct, frozen=True):
     begin: datetime
     end: datetime
     count: int
-    """Flights, the cancelled ones too."""
+    """Flights, including cancelled ones."""
     dep_delay_sum: int | None
     dep_delay_avg: float | None
-    """Minutes; None when none left."""
+    """Minutes; None if all were cancelled."""
 
 
 class CarrierYear(NamedTuple):
@@ -81,9 +81,9 @@ class CarrierYear(NamedTuple):
     flights: int
     mean_delay_min: float | None
     worst_week: str
-    """Of the weeks in the topic, by mean delay: the day it began."""
+    """The first day of the week in the topic with the greatest mean delay."""
     worst_destination: str | None
-    """Of those it often flies to."""
+    """The destination with the greatest mean delay among frequent ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class PipelineReport:
     lost: int
     """Flights that are not in the archive."""
     doubled: int
-    """Flights that are in it more than once."""
+    """Flights that are in the archive more than once."""
     archive_s: float
     weeks: int
     """Messages in the topic of the weeks: one for each carrier and week that is over."""
@@ -119,7 +119,7 @@ def pipe(
 
     Raises:
         StartError: Spark cannot run here.
-        LogboomError: Spark gave up.
+        LogboomError: a Spark job failed.
     """
     begun = time.monotonic()
     steps.step("starting Spark", None)
@@ -129,7 +129,7 @@ def pipe(
             steps.say(f"Spark ready after {time.monotonic() - begun:.1f} s")
             return work(spark, ",".join(servers), names, total, folder, steps)
     finally:
-        # PySpark's own would look for the session that is gone.
+        # PySpark's own handler would use the session that no longer exists.
         signal.signal(signal.SIGINT, before)
 
 
@@ -139,8 +139,8 @@ def work(
     """Archive, join, count and compare.
 
     Args:
-        total: how many flights there are in the topic.
-        folder: holds archive and plot afterwards; what an earlier demo left there is replaced.
+        total: the number of flights in the topic.
+        folder: the folder of the archive and the plot. Earlier results in it are replaced.
     """
     begun = time.monotonic()
     place, checkpoint = folder / "flights", folder / "checkpoint"
@@ -180,7 +180,8 @@ def work(
 
 def _archive(spark: SparkSession, servers: str, place: Path, steps: Steps) -> JobReport:
     source = {"servers": servers, "subscribe": TOPIC, "maxOffsetsPerTrigger": str(AT_ONCE)}
-    # A year in each micro-batch: thousands of files, were each queue to write its own.
+    # Each micro-batch covers a whole year, so a file per queue and day would make thousands of
+    # files.
     return _ended(archive(spark, source, place, gather=True, on_rows=steps.done))
 
 

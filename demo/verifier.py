@@ -1,8 +1,8 @@
 """A check that every flight sent was read once, unchanged, and in order per key.
 
-A flight is known by the bytes of its value (every row of the data differs), so a changed byte
-shows too: as a stranger read and a flight lost.  The order is that of the rows within each key,
-because a key stays in one queue and a queue keeps the order in which it was sent.
+A flight is identified by the bytes of its value (every row of the data differs), so a changed byte
+is detected too, as an unknown message and a lost flight. The order is that of the rows within each
+key, because a key stays in one queue and a queue keeps the order in which it was sent.
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,9 +49,9 @@ class CarrierDelay(NamedTuple):
 
     carrier: str
     flights: int
-    """Flights read, the cancelled ones too."""
+    """Flights read, including cancelled ones."""
     mean_delay_minutes: float | None
-    """Mean departure delay of those that left; None when none did."""
+    """The mean departure delay of flights that were not cancelled; None if there are none."""
 
 
 class VerifierReport(NamedTuple):
@@ -60,13 +60,13 @@ class VerifierReport(NamedTuple):
     lost: list[Flight]
     """Sent and never read."""
     doubled: list[Flight]
-    """Read again after the first time, once per time."""
+    """Read again, listed once per repetition."""
     out_of_order: list[Flight]
     """Read after a later flight of the same key."""
     strangers: list[MessagePosition]
     """Read, but never sent with that key, value and timestamp."""
     gaps: list[MessagePosition]
-    """Not read at the offset that follows the message read before it in its queue."""
+    """Not read at the offset after that of the previous message of its queue."""
 
     @property
     def clean(self) -> bool:
