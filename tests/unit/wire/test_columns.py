@@ -137,10 +137,10 @@ HEADED = encode_batch([b""], headers=[{"k": b"v"}], now_ms=0)
         (TAGGED, 24, struct.pack("<i", 2), "tag index"),
         (TAGGED, 24, struct.pack("<i", -1), "tag index"),
         (TAGGED, 56, b"\xff", "not UTF-8"),
-        (HEADED, 16, b"\xc1", "no msgpack map"),
-        (HEADED, 16, b"\x82", "no msgpack map"),
-        (HEADED, 17, b"\xc0", "no msgpack map"),
-        (HEADED, 18, b"\xff", "no msgpack map"),
+        (HEADED, 16, b"\xc1", "not a msgpack map"),
+        (HEADED, 16, b"\x82", "not a msgpack map"),
+        (HEADED, 17, b"\xc0", "not a msgpack map"),
+        (HEADED, 18, b"\xff", "not a msgpack map"),
     ],
 )
 def test_a_forged_body_is_named(batch: bytes, at: int, content: bytes, named: str) -> None:

@@ -130,7 +130,7 @@ def test_what_is_no_endpoint_is_refused(text: str) -> None:
 
 
 def test_a_port_that_cannot_be_is_not_taken_for_another() -> None:
-    with pytest.raises(StartError, match="is no endpoint"):
+    with pytest.raises(StartError, match="is not an endpoint"):
         Sockets({"main": "127.0.0.1:99999"})
 
 

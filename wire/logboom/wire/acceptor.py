@@ -244,7 +244,7 @@ class Acceptor:
             mend = "give all nodes the same key file"
             if hello.kind == "client":
                 mend = "use the key file that this cluster's nodes have"
-            text = f"{self.node_id} holds another cluster key: {mend}"
+            text = f"{self.node_id} has another cluster key: {mend}"
             error = Refused(text, "UNAUTHENTICATED")
             out.sends.append(Send(address, error_frames(message.id, error)))
             return
@@ -296,10 +296,10 @@ def _check_size(peer: PeerSession | None, frames: Sequence[Frame]) -> None:
         InvalidRequest: MALFORMED or TOO_LARGE.
     """
     if len(frames) > MAX_FRAMES:
-        text = f"a message of {len(frames)} frames; at most {MAX_FRAMES} are taken"
+        text = f"a message of {len(frames)} frames; at most {MAX_FRAMES} are accepted"
         raise InvalidRequest(text, "MALFORMED")
     if peer is not None and peer.kind == "client" and frames and len(frames[0]) > MAX_CLIENTS_FRAME:
-        text = f"message frame of {len(frames[0])} bytes; at most {MAX_CLIENTS_FRAME} are taken"
+        text = f"message frame of {len(frames[0])} bytes; at most {MAX_CLIENTS_FRAME} are accepted"
         raise InvalidRequest(text, "TOO_LARGE", id=id_of(frames[0]))
 
 

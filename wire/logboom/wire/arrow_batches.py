@@ -59,7 +59,7 @@ def _binary(column: BinaryBuffers, count: int, attribute: int, nulls: int) -> Pa
     first, end = (int.from_bytes(offsets[at : at + 4], "little") for at in (0, 4 * count))
     if first != 0 or end != column.data.nbytes:
         text = f"a column goes from {first} to {end} in a blob of {column.data.nbytes} bytes"
-        raise InvalidRequest(f"{text}: let it begin at 0 and fill it")
+        raise InvalidRequest(f"{text}: it must begin at 0 and fill the blob")
     parts = [*padded(offsets), *padded(bytes(column.data))]
     if column.validity is None:
         return PackedColumns(parts, attribute)
@@ -86,5 +86,5 @@ def _tags(column: TagBuffers, count: int) -> PackedColumns:
 
 def _cut(view: memoryview, length: int) -> bytes:
     if view.nbytes < length:
-        raise InvalidRequest(f"a column needs {length} bytes, and has {view.nbytes}")
+        raise InvalidRequest(f"a column needs {length} bytes and has {view.nbytes}")
     return bytes(view.cast("B")[:length])

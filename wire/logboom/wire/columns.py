@@ -272,5 +272,5 @@ def _headers(encoded: bytes | None) -> dict[str, bytes] | None:
     try:
         return _decode_headers(encoded)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        text = f"batch is damaged: headers are no msgpack map: {error}; encode it again"
+        text = f"batch is damaged: headers are not a msgpack map: {error}; encode it again"
         raise DamagedBatch(text) from error

@@ -82,7 +82,9 @@ def _lz4(stored: bytes | memoryview, plain_length: int) -> bytes:
     try:
         plain: bytes = lz4.block.decompress(stored, uncompressed_size=plain_length)
     except (lz4.block.LZ4BlockError, ValueError) as error:
-        raise DamagedBatch(f"batch body is no LZ4 block: {error}; fetch the batch again") from error
+        raise DamagedBatch(
+            f"batch body is not an LZ4 block: {error}; fetch the batch again"
+        ) from error
     return plain
 
 
@@ -97,7 +99,7 @@ def _zstd(stored: bytes | memoryview, plain_length: int) -> bytes:
             )
         return _zstd_decompress(stored, plain_length)
     except zstandard.ZstdError as error:
-        text = f"batch body is no Zstandard frame: {error}; fetch the batch again"
+        text = f"batch body is not a Zstandard frame: {error}; fetch the batch again"
         raise DamagedBatch(text) from error
 
 

@@ -94,7 +94,7 @@ def decode_deltas(body: bytes | memoryview) -> list[CursorDelta]:
     for delta in deltas:
         numbers = (delta.floor, *delta.acked, *delta.counts)
         if len(delta.acked) % 2 or len(delta.counts) % 3 or min(numbers) < 0:
-            raise damaged("a cursor delta whose numbers do not fit", "fetch it again")
+            raise damaged("a cursor delta with inconsistent numbers", "fetch it again")
         if sum(delta.counts[1::3]) > _MOST_COUNTED or max(numbers) >> 63:
             raise damaged("a cursor delta of too many messages", "fetch it again")
     return deltas

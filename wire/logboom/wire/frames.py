@@ -37,11 +37,11 @@ def decode(frames: Sequence[Frame]) -> AnyMessage:
         raise InvalidRequest("empty message: send at least the message frame", "MALFORMED")
     head = frames[0]
     if len(head) > MAX_MESSAGE_FRAME:
-        text = f"message frame of {len(head)} bytes; at most {MAX_MESSAGE_FRAME} are taken"
+        text = f"message frame of {len(head)} bytes; at most {MAX_MESSAGE_FRAME} are accepted"
         raise InvalidRequest(text, "TOO_LARGE")
     for frame in frames[1:]:
         if len(frame) > MAX_BATCH_BYTES + 1024:
-            text = f"batch of {len(frame)} bytes; at most {MAX_BATCH_BYTES} are taken"
+            text = f"batch of {len(frame)} bytes; at most {MAX_BATCH_BYTES} are accepted"
             raise InvalidRequest(text, "TOO_LARGE", id=id_of(head))
     try:
         return _decoder.decode(head)

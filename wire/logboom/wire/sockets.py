@@ -558,5 +558,5 @@ def check_endpoint(text: str) -> str:
     """
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65_535:
-        raise StartError(f"{text!r} is no endpoint: write host:port, e.g. 127.0.0.1:7711")
+        raise StartError(f"{text!r} is not an endpoint: write host:port, e.g. 127.0.0.1:7711")
     return text

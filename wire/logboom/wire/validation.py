@@ -83,7 +83,7 @@ def validate_batch(batch: bytes | memoryview, *, stamped: bool = True) -> BatchH
     if len(batch) != head.length:
         raise damaged(f"{len(batch)} bytes, its head says {head.length}", "fetch it again")
     if crc32c(memoryview(batch)[CRC_START:]) != head.crc:
-        raise damaged("its checksum does not hold", "fetch it again")
+        raise damaged("its checksum does not match", "fetch it again")
     check_fields(head)
     if not stamped and (head.is_control or head.has(Attribute.RELEASED)):
         raise damaged("a producer may not write control or released entries", "send messages")
@@ -97,7 +97,7 @@ def _check_stamp(batch: bytes | memoryview, head: BatchHead, stamped: bool) -> N
             raise damaged("a producer's stamped head is not empty", "send 24 zero bytes")
         return
     if crc32c(written[: STAMP.size]) != head.stamp_crc:
-        raise damaged("the checksum of its stamped head does not hold", "fetch it again")
+        raise damaged("the checksum of its stamped head does not match", "fetch it again")
     if head.next_offset >= _MAX_OFFSET:
         raise damaged(f"base offset {head.base_offset} is out of range", "fetch it again")
 

@@ -59,7 +59,7 @@ class ProposalSender:
             if self._queue.withdraw(number):
                 last = self._queue.last_error
                 why = f" ({last})" if last is not None else ""
-                text = f"no name server took the command in time{why}"
+                text = f"no name server accepted the command in time{why}"
                 done(TimedOut(f"{text}: check `logboom cluster status`"))
 
         expiry = self._turn.after(timeout, expire)

@@ -125,7 +125,7 @@ class TopicLookup:
         nodes = self._watching.nodes()
         left = deadline - self._turn.now
         if left <= 0:
-            text = "no node gave the metadata in time: check `logboom cluster status`"
+            text = "no node returned the metadata in time: check `logboom cluster status`"
             call.outcome.fail(TimedOut(text))
             return
 

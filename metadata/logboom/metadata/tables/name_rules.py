@@ -60,4 +60,4 @@ def endpoint_fault(endpoint: str) -> str | None:
     host, _, port = endpoint.rpartition(":")
     if host and port.isdigit() and 0 < int(port) <= 65_535:
         return None
-    return f"{endpoint[:160]!r} is no endpoint: write host:port, e.g. 127.0.0.1:7711"
+    return f"{endpoint[:160]!r} is not an endpoint: write host:port, e.g. 127.0.0.1:7711"

@@ -264,5 +264,5 @@ def test_damaged_headers_are_told(expression: str, headers: bytes) -> None:
 
     sound = columns_of([Row({"price": b"6"})])
     batch = encode_batch([b"v"], headers=[{"price": b"6"}], now_ms=1)
-    with pytest.raises(DamagedBatch, match="no msgpack map"):
+    with pytest.raises(DamagedBatch, match="not a msgpack map"):
         Filter.of(where=expression).matcher().match(Bare(sound.head, batch))

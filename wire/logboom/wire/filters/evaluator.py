@@ -185,7 +185,7 @@ def _compare(node: Compare) -> Evaluate:
     if not isinstance(left, Property):
         left, right, sign = right, left, sign.mirrored
     if not isinstance(left, Property):
-        raise TypeError(f"the parser lets no comparison of two literals through: {node}")
+        raise TypeError(f"the parser rejects comparisons of two literals: {node}")
     if left.source is PropertySource.TIMESTAMP and isinstance(right, Number):
         return _compare_times(sign, right.value)
     return _judging(left, _against(sign, right))
@@ -218,7 +218,7 @@ def _against(sign: ComparisonOperator, value: Operand) -> Judge:
 
             return judge_boolean
         case Property():
-            raise TypeError(f"{value} is no literal")
+            raise TypeError(f"{value} is not a literal")
 
 
 def _compare_two(sign: ComparisonOperator, left: Property, right: Property) -> Evaluate:

@@ -66,7 +66,7 @@ class HeaderReader:
                 return list(map(known.__getitem__, encoded))
             return [known[None] if each is None else self._decode(each) for each in encoded]
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            text = f"batch is damaged: headers are no msgpack map: {error}; encode it again"
+            text = f"batch is damaged: headers are not a msgpack map: {error}; encode it again"
             raise DamagedBatch(text) from error
 
     def column(self, rows: list[Any], name: str) -> list[bytes | None]:

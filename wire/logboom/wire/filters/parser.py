@@ -268,7 +268,7 @@ class _Parser:
             self._count(start)
             return IsTrue(node)
         if isinstance(node, Text | Number):
-            raise self._unexpected("a comparison: a value alone is no condition")
+            raise self._unexpected("a comparison: a value alone is not a condition")
         return node
 
     # Limits and errors.

@@ -57,7 +57,7 @@ def check_tags(tags: Collection[str]) -> frozenset[str]:
         InvalidRequest: There are none or too many, or one is empty or not text.
     """
     if isinstance(tags, str) or not tags or not all(type(tag) is str and tag for tag in tags):
-        raise InvalidRequest(f'tags are "a || b", "*" or a list of texts, not {tags!r:.80}')
+        raise InvalidRequest(f'tags are "a || b", "*" or a list of strings, not {tags!r:.80}')
     found = frozenset(tags)
     if len(found) > MAX_TAGS:
         raise InvalidRequest(f"a filter names at most {MAX_TAGS} tags, not {len(found)}")
