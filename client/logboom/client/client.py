@@ -412,7 +412,7 @@ class Client(Scope):
         ranges: Sequence[tuple[int, int]] | None = None,
         hashing: str = "auto_split",
         window: int = WINDOW,
-        ack_timeout: float = 0.0,
+        ack_timeout_s: float = 0.0,
         **settings: Any,
     ) -> SubscriptionConsumer:
         """Create a consumer of a subscription, which several consumers may share: the brokers
@@ -434,7 +434,7 @@ class Client(Scope):
                 as acknowledged; none: all slots.
             hashing: the distribution of slots with key_shared: "auto_split" or "consistent".
             window: number of messages of one queue that may be in flight.
-            ack_timeout: seconds after which a message that is not acknowledged is delivered again;
+            ack_timeout_s: seconds after which a message that is not acknowledged is delivered again;
                 0: never.
             settings: settings of the subscription, as named in `SubscriptionConfig`: most_unacked,
                 failover_delay_s, look_ahead, messages_per_s, session_ms … All consumers of a
@@ -458,7 +458,7 @@ class Client(Scope):
             ranges=ranges,
             hashing=hashing,
             window=window,
-            settings={"ack_timeout_s": ack_timeout, **settings},
+            settings={"ack_timeout_s": ack_timeout_s, **settings},
         )
         create = self._create_topics
         return self._keep(

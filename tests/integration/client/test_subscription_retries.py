@@ -92,7 +92,7 @@ def test_what_is_never_acknowledged_becomes_a_dead_letter(boom: Client) -> None:
         type="shared",
         start="first",
         max_attempts=2,
-        ack_timeout=0.3,
+        ack_timeout_s=0.3,
     ) as consumer:
         attempts = [message.attempt for message in take(consumer, 2)]
         while not boom.admin.offsets("%DLQ%silent%s")[0][1]:

@@ -148,7 +148,7 @@ def test_an_exclusive_nack_brings_back_all_that_follow_in_order(boom: Client) ->
 
 def test_what_is_not_acknowledged_in_time_goes_to_another(boom: Client) -> None:
     boom.admin.create_topic("late", queues=1)
-    settings = {"subscription": "s", "type": "shared", "start": "first", "ack_timeout": 0.5}
+    settings = {"subscription": "s", "type": "shared", "start": "first", "ack_timeout_s": 0.5}
     one = boom.subscribe("late", **settings)  # type: ignore[arg-type]  # of several types
     send(boom, "late", 2)
     held = take(one, 2, ack=False)
