@@ -31,8 +31,9 @@ from logboom.wire.group_messages import (
 from logboom.wire.group_view import GroupConfig
 
 if TYPE_CHECKING:
+    from logboom.wire.base import WireMessage
     from logboom.wire.group_view import OwnedQueue
-    from logboom.wire.messages import AnyMessage, WireMessage
+    from logboom.wire.messages import AnyMessage
 
 GROUPS: Final = 6
 """Groups of one member each. Their coordinators are spread over the brokers."""

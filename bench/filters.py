@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.figures import Figure
 from logboom.wire.batch import encode_batch, open_batch, peek
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,9 @@ from typing import Any, Final, TypeAlias, get_args
 import zmq
 from hypothesis import strategies as st
 
+from logboom.wire.base import WireMessage
 from logboom.wire.frames import Frame, encode
-from logboom.wire.messages import AnyMessage, Hello, Prove, WireMessage
+from logboom.wire.messages import AnyMessage, Hello, Prove
 from tests.unit.wire.hostile import frames, structs
 
 GREETING: Final = (

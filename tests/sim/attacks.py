@@ -9,15 +9,10 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
+from logboom.wire.base import Request
 from logboom.wire.commands import RemoveBroker
 from logboom.wire.errors import LogboomError
-from logboom.wire.messages import (
-    AddNameServer,
-    AnyMessage,
-    Propose,
-    RemoveNameServer,
-    Request,
-)
+from logboom.wire.messages import AddNameServer, AnyMessage, Propose, RemoveNameServer
 from tests.sim.faults.disks import DiskFaults
 from tests.sim.faults.hand import Hand
 from tests.sim.faults.networks import NetworkFaults

@@ -12,10 +12,11 @@ import pytest
 
 from logboom.nodes.log.keys import queue_of
 from logboom.wire.actor import Call
+from logboom.wire.base import WireMessage
 from logboom.wire.commands import CommandResult, CreateTopic
 from logboom.wire.errors import LogboomError
 from logboom.wire.hello import Identity
-from logboom.wire.messages import Acks, AnyMessage, WireMessage
+from logboom.wire.messages import Acks, AnyMessage
 from logboom.wire.view import TopicConfig
 from tests.sim.cast.api_client import ApiClient
 from tests.sim.cast.observer import Observer

@@ -30,7 +30,7 @@ from logboom.client.io_thread import IoThread, wall_ms
 from logboom.client.results import Message, NodeStats
 from logboom.client.transactions.half_messages import HalfOutcome, end_half
 from logboom.wire.errors import InvalidRequest
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 from logboom.wire.group_view import GroupSummary
 from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView
 

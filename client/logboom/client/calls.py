@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from logboom.client.promise import Promise
+from logboom.wire.base import WireMessage
 from logboom.wire.commands import AnyCommand, CommandResult
 from logboom.wire.errors import InternalError, LogboomError
 from logboom.wire.frames import Frame
-from logboom.wire.messages import AnyMessage, WireMessage
+from logboom.wire.messages import AnyMessage
 from logboom.wire.view import TopicView, View
 
 Start: TypeAlias = int | Literal["first", "last"]

@@ -9,9 +9,10 @@ from typing import Final
 from msgspec import Struct
 
 from logboom.client.calls import AskLeader
+from logboom.wire.base import WireMessage
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.group_view import DELAY_LEVELS_MS
-from logboom.wire.messages import AnyMessage, WireMessage
+from logboom.wire.messages import AnyMessage
 from logboom.wire.parking import MAX_DELAY_MS, Recall, Recalled
 
 MAX_DELAY_S: Final = MAX_DELAY_MS // 1000

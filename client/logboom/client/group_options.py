@@ -12,7 +12,7 @@ import msgspec
 from logboom.client.groups.member import MemberOptions
 from logboom.client.producer_options import reads_uncommitted, start_of
 from logboom.wire.errors import InvalidRequest
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 from logboom.wire.group_view import GroupConfig
 
 EVERYTHING: Final = Filter()

@@ -15,7 +15,8 @@ from logboom.client.calls import Answer, AskLeader
 from logboom.client.fetch.fetch_collector import TopicQueue
 from logboom.client.io_thread import IoThread
 from logboom.client.promise import Promise
-from logboom.wire.messages import Pull, Pulled, WireMessage
+from logboom.wire.base import WireMessage
+from logboom.wire.messages import Pull, Pulled
 
 HOLD_MS: Final = 10_000
 """Milliseconds for which a leader holds a pull."""

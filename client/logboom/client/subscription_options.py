@@ -11,7 +11,7 @@ from logboom.client.fetch.message_filter import wanted_of
 from logboom.client.producer_options import Begin, start_of
 from logboom.client.subscriptions.subscriber_state import SubscriberOptions
 from logboom.wire.errors import InvalidRequest
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 from logboom.wire.names import subscription_name_fault
 from logboom.wire.subscription_messages import KINDS, Span, Start, SubscriptionConfig
 

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 
 from logboom.deploy.closeable import Closeable
 from logboom.wire.actor import Effects
+from logboom.wire.base import WireMessage
 from logboom.wire.errors import LogboomError, Unavailable
 from logboom.wire.hello import Identity
-from logboom.wire.messages import AnyMessage, Stats, StatsResult, Watch, WatchResult, WireMessage
+from logboom.wire.messages import AnyMessage, Stats, StatsResult, Watch, WatchResult
 from logboom.wire.session import Reply
 from logboom.wire.session_table import SessionTable
 from logboom.wire.sockets import Sockets

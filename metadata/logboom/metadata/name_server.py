@@ -46,6 +46,7 @@ from logboom.metadata.watch.watch_handler import WatchHandler
 from logboom.metadata.watch.watch_views import name_servers, removed_name_servers
 from logboom.wire.acceptor import Acceptor, PeerSession, error_frames, removed_text
 from logboom.wire.actor import Call, Effects, Event, Instant, PeerAddress, Received, Send
+from logboom.wire.base import WireMessage
 from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader, Refused, Unavailable
 from logboom.wire.frames import Frame, encode
 from logboom.wire.hello import Identity
@@ -63,7 +64,6 @@ from logboom.wire.messages import (
     Stats,
     StatsResult,
     Watch,
-    WireMessage,
 )
 from logboom.wire.view import NameServerView
 

@@ -8,9 +8,9 @@ from typing import Any, Protocol, TypeAlias
 from logboom.nodes.log.storage import WriteSet
 from logboom.wire.acceptor import PeerSession, error_frames
 from logboom.wire.actor import Effects, Instant, PeerAddress, Send
+from logboom.wire.base import WireMessage
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame, encode
-from logboom.wire.messages import WireMessage
 
 
 class BrokerTurn:

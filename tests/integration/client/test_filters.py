@@ -11,7 +11,7 @@ from logboom.client import Client, aio, connect
 from logboom.deploy import embedded
 from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import InvalidFilter
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 
 COUNT = 3_000
 DEAR = "price >= 2995 AND region = 'eu'"

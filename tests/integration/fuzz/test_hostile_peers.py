@@ -14,8 +14,9 @@ import zmq
 
 from logboom.client import connect
 from logboom.deploy import Cluster
+from logboom.wire.base import WireMessage
 from logboom.wire.frames import encode
-from logboom.wire.messages import Hello, Ping, Pull, Stats, Watch, WireMessage
+from logboom.wire.messages import Hello, Ping, Pull, Stats, Watch
 from tests.chaos.memory import Memory
 from tests.integration.fuzz.conftest import slowest_pull
 

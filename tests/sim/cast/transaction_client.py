@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
+from logboom.wire.base import WireMessage
 from logboom.wire.batch import encode_batch
 from logboom.wire.commands import CommandResult
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
-from logboom.wire.messages import AnyMessage, Ok, Produce, Produced, WireMessage
+from logboom.wire.messages import AnyMessage, Ok, Produce, Produced
 from logboom.wire.transactions import (
     HALF,
     AwaitDecided,

@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from logboom.wire.actor import Call, Effects, Event, Instant, PeerAddress, Received
+from logboom.wire.base import WireMessage
 from logboom.wire.commands import AnyCommand, CommandResult
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.hello import Identity
-from logboom.wire.messages import AnyMessage, Propose, Proposed, Watch, WatchResult, WireMessage
+from logboom.wire.messages import AnyMessage, Propose, Proposed, Watch, WatchResult
 from logboom.wire.routes import Routes
 from logboom.wire.session import Reply, Session
 from tests.sim.world.trace import BrokenProperty

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from logboom.wire.base import Request
 from logboom.wire.errors import LogboomError
-from logboom.wire.messages import AddNameServer, AnyMessage, Ok, RemoveNameServer, Request
+from logboom.wire.messages import AddNameServer, AnyMessage, Ok, RemoveNameServer
 from tests.sim.faults.hand import Fault, Hand
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from logboom.wire.actor import Address, PeerAddress
+from logboom.wire.base import WireMessage
 from logboom.wire.commands import AlterIsr, AnyCommand, Barrier, CommandResult, RegisterBroker
 from logboom.wire.frames import encode
-from logboom.wire.messages import Produced, Propose, Proposed, Pulled, Replicated, WireMessage
+from logboom.wire.messages import Produced, Propose, Proposed, Pulled, Replicated
 from tests.sim.world.moments import Moment, moment_of
 
 ALL: set[Moment] = {"ack", "read", "copied", "decided", "registering", "isr asked"}

@@ -23,8 +23,9 @@ from logboom.metadata.tables.cluster_state import ClusterState
 from logboom.nodes.broker import Broker
 from logboom.nodes.config import BrokerConfig
 from logboom.wire.actor import Address, Call, Core
+from logboom.wire.base import WireMessage
 from logboom.wire.errors import LogboomError
-from logboom.wire.messages import AnyMessage, WireMessage
+from logboom.wire.messages import AnyMessage
 from logboom.wire.routes import Routes
 from tests.sim.world.complaints import Complaints
 from tests.sim.world.journal_disk import JournalDisk

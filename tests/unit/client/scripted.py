@@ -15,6 +15,7 @@ from itertools import count
 from logboom.client.calls import CoreCall
 from logboom.client.core import ClientConfig, ClientCore
 from logboom.wire.actor import Call, Effects, Event, Instant, Received
+from logboom.wire.base import WireMessage
 from logboom.wire.batch import BatchHead, open_batch, stamp, validate_batch
 from logboom.wire.commands import AllocateProducerIds, CommandResult, CreateTopic, DeleteTopic
 from logboom.wire.frames import Frame, decode, encode
@@ -36,7 +37,6 @@ from logboom.wire.messages import (
     Watch,
     WatchResult,
     Welcome,
-    WireMessage,
 )
 from logboom.wire.transactions import (
     AwaitDecided,

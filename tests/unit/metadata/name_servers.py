@@ -11,19 +11,11 @@ from logboom.metadata.config import NameServerConfig, NameServerMember
 from logboom.metadata.name_server import NameServer
 from logboom.metadata.raft.raft_config import RaftConfig
 from logboom.wire.actor import Effects, Event, Instant, Received
+from logboom.wire.base import Request, WireMessage
 from logboom.wire.commands import AnyCommand, CommandResult, RegisterBroker
 from logboom.wire.errors import LogboomError
 from logboom.wire.hello import Identity
-from logboom.wire.messages import (
-    AnyMessage,
-    Heartbeat,
-    Propose,
-    Proposed,
-    Request,
-    Watch,
-    WatchResult,
-    WireMessage,
-)
+from logboom.wire.messages import AnyMessage, Heartbeat, Propose, Proposed, Watch, WatchResult
 from logboom.wire.session import Reply, Session
 from logboom.wire.view import View
 from tests.sim.world.network import Network

@@ -30,6 +30,7 @@ from logboom.wire.actor import (
     Send,
     Synced,
 )
+from logboom.wire.base import WireMessage
 from logboom.wire.batch import encode_batch, stamp
 from logboom.wire.commands import AnyCommand, CommandResult, RegisterBroker
 from logboom.wire.errors import LogboomError
@@ -48,7 +49,6 @@ from logboom.wire.messages import (
     Replicate,
     Watch,
     WatchResult,
-    WireMessage,
 )
 from logboom.wire.session import Reply, Session
 from logboom.wire.transactions import DecisionView

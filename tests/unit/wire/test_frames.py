@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from logboom.wire import messages
-from logboom.wire.base import MAX_NAME
+from logboom.wire.base import MAX_NAME, WireMessage
 from logboom.wire.commands import AlterIsr, CreateTopic, IsrChange
 from logboom.wire.errors import CODES, InvalidRequest, LogboomError, error_for
 from logboom.wire.frames import decode, encode
@@ -182,7 +181,7 @@ SAMPLES = [
 
 
 @pytest.mark.parametrize("message", SAMPLES, ids=lambda m: type(m).__name__)
-def test_a_message_comes_back_as_it_was(message: messages.WireMessage) -> None:
+def test_a_message_comes_back_as_it_was(message: WireMessage) -> None:
     assert decode(encode(message)) == message
 
 
@@ -205,7 +204,7 @@ def test_hostile_bytes_are_refused(data: bytes) -> None:
 
 @given(st.sampled_from(SAMPLES), st.data())
 def test_a_changed_or_cut_message_never_does_worse(
-    message: messages.WireMessage, data: st.DataObject
+    message: WireMessage, data: st.DataObject
 ) -> None:
     raw = bytearray(encode(message)[0])
     if data.draw(st.booleans()):

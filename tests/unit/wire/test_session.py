@@ -16,6 +16,7 @@ from logboom.wire.acceptor import (
     Acceptor,
 )
 from logboom.wire.actor import Effects, PeerAddress, Send
+from logboom.wire.base import WireMessage
 from logboom.wire.commands import CreateTopic, FenceBroker
 from logboom.wire.frames import Frame, decode, encode
 from logboom.wire.hello import Identity, proof
@@ -33,7 +34,6 @@ from logboom.wire.messages import (
     RaftFrame,
     Stats,
     Welcome,
-    WireMessage,
 )
 from logboom.wire.session import DEAD_AFTER, PING_AFTER, PING_IDLE, Reply, Session
 from logboom.wire.view import TopicConfig

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from logboom.wire.actor import Effects, PeerAddress, Send
+from logboom.wire.base import WireMessage
 from logboom.wire.commands import (
     AllocateProducerIds,
     AlterTopic,
@@ -42,7 +43,6 @@ from logboom.wire.messages import (
     Propose,
     Prove,
     Welcome,
-    WireMessage,
 )
 from logboom.wire.transactions import Decide, OpenApplication
 

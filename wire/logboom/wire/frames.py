@@ -10,8 +10,9 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from logboom.wire.base import WireMessage
 from logboom.wire.errors import InvalidRequest
-from logboom.wire.messages import MAX_BATCH_BYTES, MAX_MESSAGE_FRAME, AnyMessage, WireMessage
+from logboom.wire.messages import MAX_BATCH_BYTES, MAX_MESSAGE_FRAME, AnyMessage
 
 Frame: TypeAlias = bytes | memoryview
 """One frame: a message, or a batch."""

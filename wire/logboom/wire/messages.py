@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from logboom.wire import base
+from logboom.wire.base import Name, Request, WireMessage
 from logboom.wire.commands import AnyCommand, CommandResult
 from logboom.wire.group_messages import GroupMessage
 from logboom.wire.group_view import GroupOffsets, GroupSummary, GroupView
@@ -21,10 +21,6 @@ from logboom.wire.parking import AT_ONCE, ParkingMessage
 from logboom.wire.subscription_messages import SubscriptionMessage
 from logboom.wire.transactions import TransactionId, TransactionMessage
 from logboom.wire.view import View
-
-WireMessage = base.WireMessage
-Request = base.Request
-Name = base.Name
 
 PROTOCOL_VERSION: Final = 1
 """The version of this build; HELLO carries the range that it accepts."""

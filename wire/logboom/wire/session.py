@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from logboom.wire.actor import Effects, Send
 from logboom.wire.backoff import backoff
+from logboom.wire.base import WireMessage
 from logboom.wire.errors import InvalidRequest, LogboomError, Refused, TimedOut, error_for
 from logboom.wire.frames import Frame, decode, encode
 from logboom.wire.hello import Identity, proof, verify_proof
@@ -31,7 +32,6 @@ from logboom.wire.messages import (
     Pong,
     Prove,
     Welcome,
-    WireMessage,
 )
 
 PING_AFTER: Final = 1.0

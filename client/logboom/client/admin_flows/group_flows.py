@@ -18,7 +18,7 @@ from logboom.client.calls import AskNode, AskRaftLeader, LoadMetadata, ProposeCo
 from logboom.client.fetch.message_flows import unexpected
 from logboom.client.flows import Flow, changed_fields
 from logboom.wire.errors import InvalidRequest, LogboomError
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 from logboom.wire.group_commands import AlterGroup, DeleteGroup
 from logboom.wire.group_messages import GroupStatus, GroupStatusResult, MemberStatus
 from logboom.wire.group_view import (

@@ -14,7 +14,7 @@ from logboom.client.fetch.message_flows import EVERYTHING, offsets, pull
 from logboom.client.flows import Flow
 from logboom.client.groups.offset_tracker import OffsetTracker
 from logboom.wire.errors import DamagedBatch, InvalidRequest, LogboomError
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 from logboom.wire.group_messages import MemberStatus, QueueStatus
 from logboom.wire.group_owners import why_unowned
 from logboom.wire.group_view import UNKNOWN_START, GroupConfig, GroupOffsets, GroupView, OwnedQueue

@@ -14,9 +14,9 @@ from logboom.client.calls import AskLeader, FindTopic
 from logboom.client.fetch import message_flows
 from logboom.client.flows import Flow, check_queues
 from logboom.client.results import Message
+from logboom.wire.base import WireMessage
 from logboom.wire.errors import InvalidRequest, UnknownResource
-from logboom.wire.filters.filter import Filter
-from logboom.wire.messages import WireMessage
+from logboom.wire.filters import Filter
 from logboom.wire.subscription_messages import (
     AlterSubscription,
     DescribeSubscriptions,

@@ -50,7 +50,7 @@ from logboom.client.transactions.decisions import (
 from logboom.client.transactions.parked_batches import ToPark, handle_of, parks_of
 from logboom.wire.columns import Columns
 from logboom.wire.errors import InvalidRequest, StartError
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 from logboom.wire.messages import Acks
 from logboom.wire.sockets import check_endpoint
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 from logboom.client.core_context import CoreTurn
+from logboom.wire.base import WireMessage
 from logboom.wire.frames import Frame
 from logboom.wire.hello import Identity
-from logboom.wire.messages import WireMessage
 from logboom.wire.session import Reply
 from logboom.wire.session_table import RequestHandle, SessionTable
 

@@ -13,8 +13,9 @@ from typing import Final, TypeAlias
 from logboom.client.cluster.leader_cache import Verdict
 from logboom.client.cluster.metadata_updater import MetadataUpdater
 from logboom.client.cluster.request_router import RequestRouter, RoutedRequest
+from logboom.wire.base import WireMessage
 from logboom.wire.errors import InternalError, LogboomError, RetryableError, TimedOut
-from logboom.wire.messages import AnyMessage, WireMessage
+from logboom.wire.messages import AnyMessage
 
 ATTEMPT_TIMEOUT_S: Final = 3.0
 """Seconds that a broker gets to answer a request that it does not hold."""

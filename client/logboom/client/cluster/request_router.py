@@ -16,8 +16,8 @@ from logboom.client.cluster.metadata_updater import MetadataUpdater
 from logboom.client.core_context import CoreTurn, Timer
 from logboom.client.promise import Promise
 from logboom.wire.backoff import backoff
+from logboom.wire.base import WireMessage
 from logboom.wire.errors import InternalError, LogboomError
-from logboom.wire.messages import WireMessage
 from logboom.wire.session import Reply
 from logboom.wire.session_table import RequestHandle
 from logboom.wire.view import TopicView

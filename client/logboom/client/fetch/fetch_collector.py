@@ -24,7 +24,7 @@ from logboom.client.producer_options import start_of
 from logboom.client.results import ColumnBatch, Message, messages_of
 from logboom.wire.columns import Columns
 from logboom.wire.errors import InvalidRequest, UnknownResource
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 
 LOW_SHARE: Final = 256 * 1024
 """Minimum share of the prefetch limit that one queue gets, in bytes."""

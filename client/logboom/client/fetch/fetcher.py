@@ -25,6 +25,7 @@ from logboom.client.fetch.fetch_buffer import (
     WakeFetch,
 )
 from logboom.wire.backoff import backoff
+from logboom.wire.base import WireMessage
 from logboom.wire.batch import validate_batch
 from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch, LogboomError
@@ -36,7 +37,6 @@ from logboom.wire.messages import (
     OffsetsResult,
     Pull,
     Pulled,
-    WireMessage,
 )
 from logboom.wire.session import Reply
 from logboom.wire.session_table import RequestHandle

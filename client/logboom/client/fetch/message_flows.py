@@ -10,10 +10,11 @@ from logboom.client.calls import AskLeader, FindTopic
 from logboom.client.fetch.message_filter import match_messages, matcher_of, tags_of, text_of
 from logboom.client.flows import Flow
 from logboom.client.results import Message, Messages, PullResult
+from logboom.wire.base import WireMessage
 from logboom.wire.batch import validate_batch
 from logboom.wire.columns import Columns
 from logboom.wire.errors import InternalError, InvalidRequest, LogboomError, OffsetOutOfRange
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 from logboom.wire.frames import Frame
 from logboom.wire.hashing import murmur3
 from logboom.wire.messages import (
@@ -26,7 +27,6 @@ from logboom.wire.messages import (
     OffsetsResult,
     Pull,
     Pulled,
-    WireMessage,
 )
 from logboom.wire.view import TopicView
 

@@ -10,7 +10,7 @@ from logboom.client.fetch.fetch_collector import LOW_SHARE, TopicQueue
 from logboom.client.fetch.message_filter import tags_of, text_of
 from logboom.client.flows import check_queues
 from logboom.wire.errors import InvalidRequest
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 from logboom.wire.routes import Routes
 from logboom.wire.view import TopicView
 

@@ -20,7 +20,7 @@ from logboom.client.groups.trials import SAY_S, STEP_S, Trial
 from logboom.client.results import Message, messages_of
 from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 from logboom.wire.group_commands import QueueCommit
 from logboom.wire.group_messages import QueueStatus
 from logboom.wire.group_view import OwnedQueue, QueueKey

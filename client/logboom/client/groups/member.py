@@ -23,7 +23,7 @@ from logboom.client.groups.assigned_queue import (
 )
 from logboom.client.promise import Promise
 from logboom.wire.errors import LogboomError, UnknownResource
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 from logboom.wire.group_view import GroupConfig, QueueKey
 
 MakeFetch = Callable[[AssignedQueue, int, FetchBuffer, int, TopicFilter], GroupFetch]

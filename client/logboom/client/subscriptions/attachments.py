@@ -27,11 +27,11 @@ from logboom.client.subscriptions.subscriber_state import (
     WakeSubscriber,
 )
 from logboom.wire.backoff import backoff
+from logboom.wire.base import WireMessage
 from logboom.wire.batch import validate_batch
 from logboom.wire.columns import Columns
 from logboom.wire.errors import ClientClosed, DamagedBatch, GroupError, LogboomError, TimedOut
 from logboom.wire.frames import Frame
-from logboom.wire.messages import WireMessage
 from logboom.wire.session import Reply
 from logboom.wire.session_table import RequestHandle
 from logboom.wire.subscription_messages import (

@@ -11,8 +11,8 @@ from logboom.client.core_context import CoreTurn
 from logboom.client.promise import Promise
 from logboom.client.subscriptions.attachment import Attachment, spans_of
 from logboom.wire.backoff import backoff
+from logboom.wire.base import WireMessage
 from logboom.wire.errors import LogboomError, TimedOut
-from logboom.wire.messages import WireMessage
 from logboom.wire.session import Reply
 from logboom.wire.session_table import RequestHandle
 from logboom.wire.subscription_messages import Settled

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from logboom.client.calls import AskAll, AskLeader, ProposeCommand
 from logboom.client.flows import Flow
+from logboom.wire.base import WireMessage
 from logboom.wire.batch import validate_batch
 from logboom.wire.columns import Columns
 from logboom.wire.commands import CommandResult
@@ -26,7 +27,6 @@ from logboom.wire.errors import (
     TransactionError,
     UnknownResource,
 )
-from logboom.wire.messages import WireMessage
 from logboom.wire.transactions import (
     MAX_HANDLES,
     AwaitDecided,

@@ -19,10 +19,10 @@ from logboom.client.fetch.message_flows import unexpected
 from logboom.client.flows import Flow
 from logboom.client.results import Message, SendResult
 from logboom.client.send.transaction_batches import TransactionBatches
+from logboom.wire.base import WireMessage
 from logboom.wire.columns import Columns
 from logboom.wire.errors import InternalError, InvalidRequest, TransactionError
 from logboom.wire.frames import Frame
-from logboom.wire.messages import WireMessage
 from logboom.wire.transactions import (
     HALF,
     EndHalf,

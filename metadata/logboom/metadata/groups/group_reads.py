@@ -12,15 +12,10 @@ from logboom.metadata.raft.raft_config import SubmitOutcome
 from logboom.metadata.raft.submissions import OnResult
 from logboom.metadata.tables.cluster_state import ClusterState
 from logboom.metadata.tables.command_outcome import unknown_group
+from logboom.wire.base import WireMessage
 from logboom.wire.commands import Barrier
 from logboom.wire.errors import LogboomError, error_for
-from logboom.wire.messages import (
-    DescribeGroup,
-    GroupDescribed,
-    GroupsListed,
-    ListGroups,
-    WireMessage,
-)
+from logboom.wire.messages import DescribeGroup, GroupDescribed, GroupsListed, ListGroups
 
 Answer: TypeAlias = Callable[[WireMessage | LogboomError], None]
 

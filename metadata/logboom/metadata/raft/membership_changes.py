@@ -20,8 +20,9 @@ from logboom.metadata.raft.newcomers import OnEnd
 from logboom.metadata.raft.raft_config import Refusal, SubmitOutcome
 from logboom.metadata.raft.raft_node import RaftNode
 from logboom.metadata.raft.submissions import OnResult
+from logboom.wire.base import WireMessage
 from logboom.wire.errors import LogboomError, Refused, Unavailable, error_for
-from logboom.wire.messages import AddNameServer, Ok, RemoveNameServer, WireMessage
+from logboom.wire.messages import AddNameServer, Ok, RemoveNameServer
 
 Answer: TypeAlias = Callable[[WireMessage | LogboomError], None]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from logboom.nodes.turn import BrokerTurn, Service
+from logboom.wire.base import Request
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.hello import Identity
-from logboom.wire.messages import Request
 from logboom.wire.session import Reply
 from logboom.wire.session_table import RequestHandle, SessionTable
 

@@ -18,7 +18,7 @@ from logboom.nodes.turn import BrokerTurn
 from logboom.wire.actor import PeerAddress
 from logboom.wire.commands import CommandResult
 from logboom.wire.errors import InvalidFilter, InvalidRequest, LogboomError
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 from logboom.wire.group_commands import JoinGroup
 from logboom.wire.group_messages import GroupJoin, GroupJoined
 

@@ -17,7 +17,7 @@ from logboom.nodes.replica.pull_filter import PullFilter
 from logboom.nodes.replica.replica import Replica
 from logboom.wire.batch import peek, validate_batch
 from logboom.wire.errors import DamagedBatch, DataDamaged
-from logboom.wire.filters.filter import ScanBudget
+from logboom.wire.filters import ScanBudget
 from logboom.wire.frames import Frame
 from logboom.wire.head import KIND_AT
 from logboom.wire.messages import Pull

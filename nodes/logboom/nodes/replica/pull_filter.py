@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch
-from logboom.wire.filters.filter import Filter, Matcher, ScanBudget
+from logboom.wire.filters import Filter, Matcher, ScanBudget
 from logboom.wire.hashing import tag_mask
 from logboom.wire.head import BatchHead
 from logboom.wire.messages import Pull

@@ -27,7 +27,7 @@ from logboom.nodes.stats import Statistics
 from logboom.nodes.subscriptions.dispatch_events import Entry
 from logboom.wire.batch import open_batch
 from logboom.wire.errors import DamagedBatch, StartError
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 from logboom.wire.head import ControlKind
 
 LOG = logging.getLogger("logboom.nodes")

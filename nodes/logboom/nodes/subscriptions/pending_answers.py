@@ -12,7 +12,7 @@ from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.replica.request_errors import not_leader
 from logboom.nodes.turn import BrokerTurn
 from logboom.wire.actor import PeerAddress
-from logboom.wire.messages import WireMessage
+from logboom.wire.base import WireMessage
 
 
 class _PendingAnswer(NamedTuple):

@@ -15,7 +15,7 @@ from logboom.client.fetch.fetch_collector import FetchCollector
 from logboom.client.fetch.message_filter import text_of
 from logboom.wire.batch import encode_batch, validate_batch
 from logboom.wire.errors import DamagedBatch, UnknownResource
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 from logboom.wire.messages import AnyMessage, Failure, OffsetForTime, Offsets, Pull, Watch
 from tests.thorough import examples
 from tests.unit.client.scripted import BROKERS, WALL_MS, Cluster

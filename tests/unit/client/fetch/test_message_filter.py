@@ -18,7 +18,7 @@ from logboom.client.fetch.message_flows import EVERYTHING, pull
 from logboom.client.results import PullResult
 from logboom.wire.batch import encode_batch, open_batch, stamp
 from logboom.wire.errors import InvalidFilter, InvalidRequest
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 from logboom.wire.messages import Pull, Pulled, PullStatus
 
 DEAR = Filter.of(where="price > 3")

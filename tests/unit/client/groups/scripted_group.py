@@ -21,6 +21,7 @@ from logboom.client.groups.member import (
     OpenMember,
 )
 from logboom.client.results import Message as Read
+from logboom.wire.base import WireMessage
 from logboom.wire.batch import encode_batch, validate_batch
 from logboom.wire.frames import Frame
 from logboom.wire.group_commands import QueueCommit
@@ -35,7 +36,7 @@ from logboom.wire.group_messages import (
     GroupRelease,
 )
 from logboom.wire.group_view import GroupConfig, OwnedQueue
-from logboom.wire.messages import AnyMessage, Failure, WireMessage
+from logboom.wire.messages import AnyMessage, Failure
 from tests.unit.client.scripted import BROKERS, WALL_MS, Cluster
 
 

@@ -26,6 +26,7 @@ from logboom.client.calls import (
 )
 from logboom.client.flows import Flow, run_flow
 from logboom.client.groups.offset_tracker import OffsetTracker
+from logboom.wire.base import WireMessage
 from logboom.wire.batch import encode_batch, open_batch, stamp
 from logboom.wire.commands import AnyCommand, Barrier, CommandResult
 from logboom.wire.errors import (
@@ -35,7 +36,7 @@ from logboom.wire.errors import (
     TimedOut,
     UnknownResource,
 )
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 from logboom.wire.group_commands import AlterGroup, DeleteGroup, ResetOffsets
 from logboom.wire.group_messages import GroupStatus, GroupStatusResult, MemberStatus, QueueStatus
 from logboom.wire.group_view import (
@@ -60,7 +61,6 @@ from logboom.wire.messages import (
     Pull,
     Pulled,
     PullStatus,
-    WireMessage,
 )
 from logboom.wire.view import BrokerView, NameServerView, QueueView, TopicConfig, TopicView, View
 

@@ -6,7 +6,7 @@ import pytest
 
 from logboom.client.fetch.fetch_buffer import FetchBuffer
 from logboom.client.groups.assigned_queue import STILL_S, AssignedQueue, GroupFetch, TopicFilter
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 from logboom.wire.group_view import OwnedQueue
 
 ALL = TopicFilter(Filter())

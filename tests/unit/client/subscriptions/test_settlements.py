@@ -15,9 +15,9 @@ from logboom.client.subscriptions.settlements import Settlements
 from logboom.client.subscriptions.subscribed_queue import SubscribedQueue
 from logboom.client.subscriptions.subscriber_state import SubscriberOptions, SubscriberState
 from logboom.wire.actor import Instant
+from logboom.wire.base import WireMessage
 from logboom.wire.errors import InvalidRequest, LogboomError, NotEnoughReplicas, Unavailable
 from logboom.wire.hello import Identity
-from logboom.wire.messages import WireMessage
 from logboom.wire.session import Reply, Session
 from logboom.wire.session_table import RequestHandle
 from logboom.wire.subscription_messages import Settled, SettleMessages, SubscriptionConfig

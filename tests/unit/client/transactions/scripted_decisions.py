@@ -7,12 +7,13 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from logboom.client.send.producer_batch import NOBODY
+from logboom.wire.base import WireMessage
 from logboom.wire.batch import set_producer
 from logboom.wire.commands import CommandResult
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.head import peek
-from logboom.wire.messages import Failure, Ok, Produce, Produced, WireMessage
+from logboom.wire.messages import Failure, Ok, Produce, Produced
 from logboom.wire.transactions import (
     HALF,
     AwaitDecided,

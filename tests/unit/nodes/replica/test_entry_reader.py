@@ -18,7 +18,7 @@ from logboom.nodes.replica.entry_reader import (
 )
 from logboom.nodes.replica.pull_filter import OPENED_BYTES, PULL_UNITS, sieve_of
 from logboom.wire.batch import encode_batch, peek, validate_batch
-from logboom.wire.filters.filter import ScanBudget
+from logboom.wire.filters import ScanBudget
 from logboom.wire.head import CRC_START, HEAD_LENGTH
 from logboom.wire.messages import Pull
 from logboom.wire.validation import crc32c

@@ -7,6 +7,7 @@ from typing import Literal
 import pytest
 
 from logboom.nodes.log.keys import Position
+from logboom.wire.base import WireMessage
 from logboom.wire.batch import encode_batch
 from logboom.wire.errors import LogboomError, NotLeader
 from logboom.wire.group_routes import KnownGroup
@@ -21,7 +22,6 @@ from logboom.wire.messages import (
     Pull,
     Pulled,
     Stats,
-    WireMessage,
 )
 from tests.unit.nodes.rig import ME, Rig, batch, entry, fetch, produce, pull
 from tests.unit.nodes.test_broker_rules import flowing, replicated

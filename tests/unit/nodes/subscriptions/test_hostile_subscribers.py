@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from logboom.wire.base import WireMessage
 from logboom.wire.batch import open_batch
-from logboom.wire.messages import WireMessage
 from logboom.wire.subscription_messages import (
     KINDS,
     AlterSubscription,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from logboom.wire.batch import encode_batch, open_batch
 from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch
-from logboom.wire.filters.filter import Filter
+from logboom.wire.filters import Filter
 from logboom.wire.filters.parser import parse
 from logboom.wire.filters.syntax import Condition
 from tests.thorough import examples
