@@ -1,4 +1,4 @@
-"""The fetch of a bounded read: one queue, up to an offset."""
+"""The fetch of a bounded read, which is one queue up to an offset."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from logboom.client.fetch.fetch_buffer import FetchBuffer, QueueFetch
 from logboom.wire.view import TopicView
 
 PULL_BYTES: Final = 4 * 1024 * 1024
-"""Bytes that one pull of a range asks for."""
+"""Maximum bytes of one pull of a range."""
 
 
 class RangeFetch(QueueFetch):
-    """One queue that is read up to `stop`, and no further."""
+    """A fetch of one queue up to `stop`, and no further."""
 
     __slots__ = ("reached", "stop")
 
@@ -23,29 +23,29 @@ class RangeFetch(QueueFetch):
         self.topic_id = topic.id
         self.stop = stop
         self.reached = start
-        """Offset after the last message that was put into the inbox; written by the core."""
-        # Whoever gave us `stop` has seen the queue reach it: a node that does not know it yet is
-        # waited for, it does not correct us (SAFETY Q8).
+        """Offset after the last message that the core has put into the buffer."""
+        # The caller has seen the queue reach `stop`, so a node that does not know it yet must not
+        # correct the position: it is asked again (see docs/SAFETY.md, Q8).
         self.max_offset = stop
         self.copies = True
 
     @property
     def full(self) -> bool:
-        """Whether no more is to be fetched now."""
+        """True if nothing more should be fetched now."""
         return self.reached >= self.stop or super().full
 
     @property
     def wanted_messages(self) -> int:
-        """How many messages are missing."""
+        """Number of messages that are missing."""
         return max(1, self.stop - self.reached)
 
     @property
     def pull_bytes(self) -> int:
-        """More than a consumer's: nobody waits for the first message, and each pull is a way there
-        and back."""
+        """Bytes of one pull: more than a consumer's, because nobody waits for the first message and
+        each pull costs a round trip."""
         return PULL_BYTES
 
     def took(self, count: int, size: int) -> None:
-        """The core puts `count` messages of `size` bytes into the inbox."""
+        """Count messages that the core puts into the buffer."""
         self.reached += count
         super().took(count, size)
