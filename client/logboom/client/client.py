@@ -138,7 +138,6 @@ class Client(Scope):
         cluster_key: bytes = b"",
     ) -> None:
         self._timeout_s = timeout_s
-        self._create_topics = create_topics
         self._io = IoThread(
             endpoints, client_id, create_topics=create_topics, cluster_key=cluster_key
         )
@@ -301,10 +300,7 @@ class Client(Scope):
                 uncommitted=reads_uncommitted(isolation),
                 compacted=read_compacted,
             )
-            create = self._create_topics
-            return self._keep(
-                Consumer(self._io, selected, prefetch_bytes, self._timeout_s, create_topics=create)
-            )
+            return self._keep(Consumer(self._io, selected, prefetch_bytes, self._timeout_s))
         check_whole(read_compacted=read_compacted)
         options = member_options(
             topics,
@@ -328,7 +324,6 @@ class Client(Scope):
                 self._io,
                 options,
                 self._timeout_s,
-                create_topics=self._create_topics,
                 store=store_of(options, offsets_file),
             )
         )
@@ -393,7 +388,6 @@ class Client(Scope):
                 chosen,
                 listener,
                 self._timeout_s,
-                create_topics=self._create_topics,
                 store=store_of(member, offsets_file),
             )
         )
@@ -460,10 +454,7 @@ class Client(Scope):
             window=window,
             settings={"ack_timeout_s": ack_timeout_s, **settings},
         )
-        create = self._create_topics
-        return self._keep(
-            SubscriptionConsumer(self._io, options, self._timeout_s, create_topics=create)
-        )
+        return self._keep(SubscriptionConsumer(self._io, options, self._timeout_s))
 
     def _keep(self, made: R) -> R:
         """Begin a consumer that is closed with the client."""

@@ -25,20 +25,17 @@ class Consumer(PositionedReader):
         subscription: TopicSelection,
         prefetch_bytes: int,
         timeout_s: float,
-        *,
-        create_topics: bool = False,
     ) -> None:
         if prefetch_bytes < LOW_SHARE:
             raise InvalidRequest(f"prefetch_bytes is at least {LOW_SHARE}, not {prefetch_bytes}")
         super().__init__(io, timeout_s)
-        self._create_topics = create_topics
         self._subscription = subscription
         self._inbox = FetchBuffer(prefetch_bytes, self._event.set)
         self._intake: FetchCollector = FetchCollector(self._inbox, io.submit, subscription.wanted)
         self._intake_lock = self._read_lock
 
     def _open(self) -> None:
-        for call in self._subscription.finds(self._timeout_s, create=self._create_topics):
+        for call in self._subscription.finds(self._timeout_s, create=self._io.create_topics):
             self._subscription.found(run(self._io, call))
         self._open_new()
 

@@ -123,6 +123,11 @@ class IoThread:
         return f"{client_id[-100:]}/{next(self._members)}"
 
     @property
+    def create_topics(self) -> bool:
+        """True if consumers create missing topics."""
+        return self.core.config.create_topics
+
+    @property
     def running(self) -> bool:
         """True if calls are still accepted."""
         return self._error is None and not self.forked and not self._stopping

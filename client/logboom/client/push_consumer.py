@@ -41,15 +41,12 @@ class PushConsumer(GroupOwnership, Resource):
         push: PushOptions,
         listener: Callable[..., object],
         timeout_s: float,
-        *,
-        create_topics: bool,
         store: OffsetsFile | None = None,
     ) -> None:
         push.validate()
         self._io = io
         self._push = push
         self._timeout_s = timeout_s
-        self._create_topics = create_topics
         self._runner = ListenerRunner(
             listener, time.monotonic, batch=push.batch > 1, orderly=push.orderly
         )
@@ -78,7 +75,7 @@ class PushConsumer(GroupOwnership, Resource):
         if self._threads:
             return
         for topic in self._member.options.subscription:
-            self._io.run(FindTopic(topic, self._timeout_s, self._create_topics))
+            self._io.run(FindTopic(topic, self._timeout_s, self._io.create_topics))
         self._io.run(OpenMember(self._member, self._timeout_s))
         with self._news:
             self._begin_thread()

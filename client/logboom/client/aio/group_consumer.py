@@ -47,12 +47,9 @@ class GroupConsumer(GroupOwnership, PositionedReader):
         io: IoThread,
         options: MemberOptions,
         timeout_s: float,
-        *,
-        create_topics: bool,
         store: OffsetsFile | None = None,
     ) -> None:
         PositionedReader.__init__(self, io, timeout_s)
-        self._create_topics = create_topics
         inbox = FetchBuffer(options.prefetch_bytes, self._event.set)
         member = MemberState(options, inbox, threading.RLock(), store=store)
         GroupOwnership.__init__(self, member)
@@ -66,7 +63,7 @@ class GroupConsumer(GroupOwnership, PositionedReader):
 
     async def _open(self) -> None:
         for topic in self._member.options.subscription:
-            await run(self._io, FindTopic(topic, self._timeout_s, self._create_topics))
+            await run(self._io, FindTopic(topic, self._timeout_s, self._io.create_topics))
         await run(self._io, OpenMember(self._member, self._timeout_s))
 
     # Reading.

@@ -57,8 +57,6 @@ class PushConsumer(GroupOwnership, Resource):
         push: PushOptions,
         listener: Callable[..., Any],
         timeout_s: float,
-        *,
-        create_topics: bool,
         store: OffsetsFile | None = None,
     ) -> None:
         push.validate()
@@ -67,7 +65,6 @@ class PushConsumer(GroupOwnership, Resource):
         self._listener = listener
         self._with_context = takes_context(listener)
         self._timeout_s = timeout_s
-        self._create_topics = create_topics
         self._event = Event()
         self._ended = asyncio.Event()
         inbox = FetchBuffer(options.prefetch_bytes, self._event.set)
@@ -95,7 +92,7 @@ class PushConsumer(GroupOwnership, Resource):
             if self._pump is not None:
                 return
             for topic in self._member.options.subscription:
-                await run(self._io, FindTopic(topic, self._timeout_s, self._create_topics))
+                await run(self._io, FindTopic(topic, self._timeout_s, self._io.create_topics))
             await run(self._io, OpenMember(self._member, self._timeout_s))
             self._pump = asyncio.create_task(self._hand_out())
 

@@ -35,11 +35,8 @@ class SubscriptionConsumer(Reader):
 
     _made_by = "client.subscribe()"
 
-    def __init__(
-        self, io: IoThread, options: SubscriberOptions, timeout_s: float, *, create_topics: bool
-    ) -> None:
+    def __init__(self, io: IoThread, options: SubscriberOptions, timeout_s: float) -> None:
         super().__init__(io, timeout_s)
-        self._create_topics = create_topics
         self._options = options
         self._sink = RetryPublisher(io, timeout_s)
         self._readers = ReaderPair(options, self._subscriber, io.submit, self._sink)
@@ -51,7 +48,7 @@ class SubscriptionConsumer(Reader):
         return SubscriberState(options, self._event.set, threading.RLock())
 
     async def _open(self) -> None:
-        create = self._create_topics
+        create = self._io.create_topics
         flow = find_topics(self._options, wall_ms(), self._timeout_s, create=create)
         await drive(self._io, flow)
         for subscriber in self._readers.subscribers:
