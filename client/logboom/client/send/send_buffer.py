@@ -179,6 +179,12 @@ class SendBuffer(Generic[F]):
             self._ring()
         return self._make_future(batch, index)
 
+    def _lane(self, topic: str, queue: int | None) -> TopicAccumulator:
+        lane = self.topics.get(topic) or self.find_topic(topic)
+        if queue is not None and queue >= len(lane.queues):
+            lane = self.find_queue(lane, queue)
+        return lane
+
     def _roll(self, line: QueueAccumulator, size: int, *, keyless: bool) -> ProducerBatch:
         """Return a batch with room for `size` more bytes, and close full ones."""
         while line.open is not None:
@@ -234,11 +240,7 @@ class SendBuffer(Generic[F]):
             InvalidRequest: columns of unequal length, a wrong type, or TOO_LARGE.
             UnknownResource: no such topic or queue.
         """
-        lane = self.topics.get(topic)
-        if lane is None:
-            lane = self.find_topic(topic)
-        if queue is not None and queue >= len(lane.queues):
-            lane = self.find_queue(lane, queue)
+        lane = self._lane(topic, queue)
         columns = MessageColumns(values, keys, tags, headers, timestamps_ms)
         columns.check(lane)
         due_ms = AT_ONCE
@@ -261,9 +263,7 @@ class SendBuffer(Generic[F]):
         Raises:
             UnknownResource: no such topic or queue.
         """
-        lane = self.topics.get(topic) or self.find_topic(topic)
-        if queue >= len(lane.queues):
-            lane = self.find_queue(lane, queue)
+        lane = self._lane(topic, queue)
         line = lane.pick(queue)
         if self.added - self.freed >= self._buffer_bytes:
             self.wait_for_room()
