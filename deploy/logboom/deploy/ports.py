@@ -33,7 +33,8 @@ class Ports:
     def __init__(
         self, base: int | Literal["free"] = NAME_SERVER_PORT, host: str = LOOPBACK
     ) -> None:
-        """
+        """Check the first port.
+
         Raises:
             InvalidRequest: there are no such ports.
         """

@@ -68,13 +68,14 @@ class Stage:
         topics: Mapping[str, int] | None = None,
         wait_s: float = WAIT_S,
     ) -> None:
-        """
+        """Start a node unless one is given, and the app's subscribers.
+
         Args:
             app: its subscribers run here; it needs no endpoints of its own.
-            node: one that runs already, which stays its owner's; None: a new one.
-            topics: queues by topic, made before the app starts; those that the app reads are made
-                anyway.
-            wait_s: how long to wait for what is expected.
+            node: a running node, which its owner closes; None: a new one.
+            topics: queues by topic, created before the app starts; the topics that the app reads
+                are created in any case.
+            wait_s: how long to wait for expected results.
         """
         self._app = app
         self._own = node is None

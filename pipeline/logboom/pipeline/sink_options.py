@@ -58,7 +58,7 @@ class SinkOptions:
 
     @property
     def timeout_s(self) -> float:
-        """How long to wait for brokers."""
+        """Seconds to wait for brokers."""
         return self.timeout_ms / 1000
 
 

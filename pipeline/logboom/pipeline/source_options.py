@@ -95,7 +95,7 @@ class SourceOptions:
 
     @property
     def timeout_s(self) -> float:
-        """How long to wait for brokers."""
+        """Seconds to wait for brokers."""
         return self.timeout_ms / 1000
 
     @property

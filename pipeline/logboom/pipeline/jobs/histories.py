@@ -60,7 +60,7 @@ _NUMBERS: Final = {"queue", "first", "offset", "count", "sent_to"}
 
 
 class Histories(NamedTuple):
-    """What clients recorded, by kind."""
+    """The records of clients, by kind."""
 
     sent: DataFrame
     acked: DataFrame
