@@ -41,18 +41,18 @@ ifdef ARGS
 else
 	@$(TOGETHER) --jobs=3 $(PARTS)
 endif
-verify: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## run what `make test` leaves out: every break and kill; SEEDS=100 or FIRST-LAST; chaos, MINUTES=10
+verify: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## run all tests, with every break, seed and kill that `make test` leaves out; SEEDS=100 or FIRST-LAST; chaos, MINUTES=10
 	@status=0; \
-	$(TOGETHER) --jobs=3 $(PARTS) ONLY='--thorough -m thorough' || status=1; \
+	$(TOGETHER) --jobs=3 $(PARTS) ALL=--thorough || status=1; \
 	$(TOGETHER) --jobs=$$(nproc) $(FAMILIES:%=seeds-%) || status=1; \
 	$(MAKE) --no-print-directory chaos MINUTES=$(or $(MINUTES),10) FUZZ=$(or $(FUZZ),5) || status=1; \
 	exit $$status
 test-nodes:
-	@$(PYTEST) -n 4 $(ONLY) tests/integration tests/chaos
+	@$(PYTEST) -n 4 $(ALL) tests/integration tests/chaos
 test-spark:
-	@nice -n 5 $(PYTEST) -n 2 $(ONLY) tests/spark
+	@nice -n 5 $(PYTEST) -n 2 $(ALL) tests/spark
 test-computing:
-	@nice -n 10 $(PYTEST) -n auto $(ONLY) $(CLOCKED:%=--ignore=%)
+	@nice -n 10 $(PYTEST) -n auto $(ALL) $(CLOCKED:%=--ignore=%)
 seeds-%:
 	@.venv/bin/python -m tests.sim.$* --seeds $(SEEDS)
 chaos: $(BASE) ## break a cluster under load: MINUTES=10 SEED=1 FAULTS=kill-leader FUZZ=1
