@@ -48,7 +48,7 @@ verify: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## run all tests, with every break, s
 	$(MAKE) --no-print-directory chaos MINUTES=$(or $(MINUTES),10) FUZZ=$(or $(FUZZ),5) || status=1; \
 	exit $$status
 test-nodes:
-	@$(PYTEST) -n 4 $(ALL) tests/integration tests/chaos
+	@$(PYTEST) -n 4 $(ALL) tests/chaos tests/integration
 test-spark:
 	@nice -n 5 $(PYTEST) -n 2 $(ALL) tests/spark
 test-computing:
