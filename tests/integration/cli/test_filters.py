@@ -101,7 +101,7 @@ def test_delayed_lines_come_at_their_time(servers: str) -> None:
         ("--delay", "ever", "40d is the longest"),
         ("--delay", "-5s", "not a duration"),
         ("--deliver-at", "tomorrow", "2026-11-21T10:00:00Z"),
-        ("--deliver-at", "2199-01-01T00:00:00Z", "at most 40"),
+        ("--deliver-at", "2199-01-01T00:00:00Z", "the maximum is 40"),
     ):
         assert told in fail("produce", "later", "x", f"{option}={value}", servers=servers)
     both = ("--delay", "1s", "--deliver-at", "2026-11-21T10:00:00Z")
