@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -70,7 +71,11 @@ def test_commit_and_abort(node: Embedded) -> None:
 
 
 def test_a_send_that_fails_unseen_spoils_the_commit(node: Embedded) -> None:
+    unseen: list[object] = []
+
     async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: unseen.append(context))
         async with connect(node.endpoints) as boom, boom.producer() as producer:
             await boom.admin.create_topic("spoiled", queues=1)
             txn = await producer.transaction()
@@ -81,6 +86,8 @@ def test_a_send_that_fails_unseen_spoils_the_commit(node: Embedded) -> None:
             assert await values(boom, "spoiled") == []
 
     asyncio.run(main())
+    gc.collect()
+    assert unseen == [], "the commit has told: no future is to complain once more"
 
 
 def test_a_newer_client_fences(node: Embedded) -> None:

@@ -197,7 +197,7 @@ class Producer(ProducerBase):
         self._check()
         queue = options.get("queue")
         if not self._late and self._knows(topic, queue) and not self._buffer.full:
-            return send()
+            return self._watch(send())
         if kind is ManyFuture:
             check_options("Producer.send_many", options, SendManyOptions)
         else:
@@ -206,6 +206,12 @@ class Producer(ProducerBase):
         self._late.append((topic, queue, send, future))
         if self._hurrying is None or self._hurrying.done():
             self._hurrying = asyncio.create_task(self._hurry())
+        return self._watch(future)
+
+    def _watch(self, future: F) -> F:
+        if self._buffer.parks is not None:
+            # The commit fails with the first error, so nobody has to await each message.
+            future.add_done_callback(_mark_retrieved)
         return future
 
     def _knows(self, topic: str, queue: int | None) -> bool:
@@ -253,6 +259,11 @@ class Producer(ProducerBase):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await wait_done(room)
+
+
+def _mark_retrieved(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
 
 
 def _copy(future: asyncio.Future[Any], sent: asyncio.Future[Any]) -> None:
