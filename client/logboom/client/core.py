@@ -60,17 +60,25 @@ class ClientCore:
         self.watching.listen(lambda: servers.learn(routes))
         leaders = LeaderCache(routes)
         parts = (self._connections, leaders, self.watching)
-        finding = TopicLookup(
+        topic_lookup = TopicLookup(
             self._connections, self.watching, self._proposals, turn, create=config.create_topics
         )
-        asking = RequestRouter(*parts, RaftLeader(servers), turn)
-        self._producing = Sender(*parts, finding, self._proposals, turn)
-        fetching = Fetcher(*parts, turn)
-        grouping = GroupMembers(asking, self.watching, fetching, turn)
-        checking = CheckPoller(self._connections, self.watching, turn)
-        subscribing = Attachments(*parts, turn)
+        router = RequestRouter(*parts, RaftLeader(servers), turn)
+        self._sender = Sender(*parts, topic_lookup, self._proposals, turn)
+        fetcher = Fetcher(*parts, turn)
+        group_members = GroupMembers(router, self.watching, fetcher, turn)
+        check_poller = CheckPoller(self._connections, self.watching, turn)
+        attachments = Attachments(*parts, turn)
         self._handlers = handlers = CallHandlers()
-        for room in (finding, asking, self._producing, fetching, grouping, checking, subscribing):
+        for room in (
+            topic_lookup,
+            router,
+            self._sender,
+            fetcher,
+            group_members,
+            check_poller,
+            attachments,
+        ):
             room.register(handlers)
         handlers.register(ProposeCommand, self._propose)
         handlers.register(AskAll, self._together)
@@ -95,12 +103,12 @@ class ClientCore:
         turn.run_timers()
         self._proposals.step()
         self._connections.tick()
-        self._producing.pump()
+        self._sender.pump()
         return turn.out
 
     def deadline(self) -> float | None:
         """Return the monotonic time of the next turn that is needed without events."""
-        if self._producing.waiting() or not self._started:
+        if self._sender.waiting() or not self._started:
             return self._turn.now
         wanted = self._turn.deadline(), self._connections.deadline(), self._proposals.deadline()
         return min((when for when in wanted if when is not None), default=None)
@@ -108,7 +116,7 @@ class ClientCore:
     def close(self) -> None:
         """Fail what producers still hold; the core handles nothing afterwards."""
         self._closed = True
-        self._producing.close_all()
+        self._sender.close_all()
 
     def _call(self, call: CoreCall) -> None:
         if self._closed:

@@ -69,9 +69,9 @@ class GroupMembers:
         coordinator = CoordinatorClient(
             member.options.group, self._asking, self._watching, turn.rng
         )
-        custody = Reconciler(member, self._fetching, self._watching, turn)
-        look = GroupLookup(self._asking)
-        membership = Membership(member, coordinator, custody, look, turn)
+        reconciler = Reconciler(member, self._fetching, self._watching, turn)
+        lookup = GroupLookup(self._asking)
+        membership = Membership(member, coordinator, reconciler, lookup, turn)
         self._members[id(member)] = membership
         membership.open(call)
 

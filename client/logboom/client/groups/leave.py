@@ -27,9 +27,9 @@ NOTHING: Final[dict[str, str]] = {}
 class SubscriptionChange:
     """The steps that one member takes."""
 
-    def __init__(self, custody: Reconciler, committing: OffsetCommitter, turn: CoreTurn) -> None:
-        self._custody = custody
-        self._committing = committing
+    def __init__(self, reconciler: Reconciler, committer: OffsetCommitter, turn: CoreTurn) -> None:
+        self._reconciler = reconciler
+        self._committer = committer
         self._turn = turn
         self._subscription = NOTHING
         self._at = 0.0
@@ -60,8 +60,8 @@ class SubscriptionChange:
         """Continue as far as possible now, and call `rejoin` at the end."""
         if not self.quiescing:
             return
-        self._custody.quiesce()
-        if self._committed or not self._custody.quiet():
+        self._reconciler.quiesce()
+        if self._committed or not self._reconciler.quiet():
             return
         self._committed = True
         done: Promise[None] = Promise()
@@ -73,7 +73,7 @@ class SubscriptionChange:
                 rejoin(subscription)
 
         done.add_callback(committed)
-        self._committing.commit(done)
+        self._committer.commit(done)
 
 
 LOG = logging.getLogger("logboom.client")
@@ -92,7 +92,7 @@ class MemberShutdown:
         self,
         member: MemberState,
         coordinator: CoordinatorClient,
-        committing: OffsetCommitter,
+        committer: OffsetCommitter,
         turn: CoreTurn,
         call: CloseMember | None,
         gone: Callable[[], None],
@@ -101,7 +101,7 @@ class MemberShutdown:
         """None: the member comes back once its application polls again."""
         self._member = member
         self._coordinator = coordinator
-        self._committing = committing
+        self._committer = committer
         self._turn = turn
         self._gone = gone
         self._deadline = turn.now + (0.0 if call is None else call.timeout)
@@ -135,8 +135,8 @@ class MemberShutdown:
             self._committed = True
             done: Promise[None] = Promise()
             done.add_callback(self._say)
-            self._committing.commit(done)
-        elif self._committing.idle or (late and not self._committed) or self._overdue():
+            self._committer.commit(done)
+        elif self._committer.idle or (late and not self._committed) or self._overdue():
             self._say()
 
     def _overdue(self) -> bool:

@@ -50,15 +50,15 @@ class Membership:
         self,
         member: MemberState,
         coordinator: CoordinatorClient,
-        custody: Reconciler,
-        look: GroupLookup,
+        reconciler: Reconciler,
+        lookup: GroupLookup,
         turn: CoreTurn,
     ) -> None:
         self.member = member
         self._coordinator = coordinator
-        self._committing = OffsetCommitter(member, coordinator)
-        self._custody = custody
-        self._look = look
+        self._committer = OffsetCommitter(member, coordinator)
+        self._reconciler = reconciler
+        self._lookup = lookup
         self._turn = turn
         self._opening: Promise[None] | None = None
         self._seen = -1
@@ -66,9 +66,9 @@ class Membership:
         """The join or the heartbeat under way."""
         self._asked_at = 0.0
         self._commit_at = 0.0
-        self._adopting = SubscriptionChange(custody, self._committing, turn)
-        self._idling = PollTimer(member, turn.now)
-        self._leaving: MemberShutdown | None = None
+        self._change = SubscriptionChange(reconciler, self._committer, turn)
+        self._poll_timer = PollTimer(member, turn.now)
+        self._shutdown: MemberShutdown | None = None
         self.ended = False
 
     # Joining.
@@ -130,7 +130,7 @@ class Membership:
             return
         if error.code == "SUBSCRIPTION_MISMATCH":
             # The subscription was changed while we were out.
-            self._look.subscription(member.options.group, self._looked)
+            self._lookup.subscription(member.options.group, self._looked)
             return
         if not isinstance(error, RetryableError):
             LOG.error("group %s does not accept this member again: %s", member.options.group, error)
@@ -155,15 +155,15 @@ class Membership:
 
     def _fenced(self, error: LogboomError) -> None:
         """Leave the group: other members have our queues by now."""
-        if self._leaving is not None and self._leaving.said:
+        if self._shutdown is not None and self._shutdown.said:
             self._gone()  # the heartbeat was answered before the farewell
             return
         group = self.member.options.group
         LOG.warning("group %s: out of the group, joining again: %s", group, error)
-        self._adopting.stop()
-        self._committing.stop(GroupError(f"this member is out of group {group!r}: {error}"))
-        self._custody.lose_all()
-        if self._leaving is not None:
+        self._change.stop()
+        self._committer.stop(GroupError(f"this member is out of group {group!r}: {error}"))
+        self._reconciler.lose_all()
+        if self._shutdown is not None:
             self._gone()
         else:
             self._join()
@@ -180,7 +180,7 @@ class Membership:
         def message(left: int) -> GroupHeartbeat:
             now = self._turn.now
             with member.lock:
-                asked_at = self._idling.look(now)
+                asked_at = self._poll_timer.look(now)
                 told = [h.status(now, asked_at) for h in member.holdings.values()]
             status = [each for each in told if each is not None]
             wait = wait_ms if seen >= 0 else 0
@@ -215,19 +215,19 @@ class Membership:
         member = self.member
         with member.lock:
             member.config = assigned.config
-        quiet = self._leaving is not None or self._adopting.quiescing
-        self._custody.adopt(assigned, self._committing.released, quiet=quiet)
+        quiet = self._shutdown is not None or self._change.quiescing
+        self._reconciler.adopt(assigned, self._committer.released, quiet=quiet)
         if assigned.subscription_version > member.subscription_version:
-            self._adopting.begin(assigned.subscription, member.config.heartbeat_ms / 1000)
+            self._change.begin(assigned.subscription, member.config.heartbeat_ms / 1000)
         self._step()
 
     def _rejoin(self, subscription: dict[str, str]) -> None:
         """Join with another subscription, now that nothing is handed out."""
-        if self.ended or self.member.epoch < 0 or self._leaving is not None:
+        if self.ended or self.member.epoch < 0 or self._shutdown is not None:
             return
         with self.member.lock:
             self.member.subscription = subscription
-        self._custody.lose_all()
+        self._reconciler.lose_all()
         self._join()
 
     # Time, and calls of the reader.
@@ -238,8 +238,8 @@ class Membership:
 
     def wake(self) -> None:
         """Continue: a message was finished, or an application that had stopped polling polls again."""
-        if self.member.away is not None and self._leaving is None:
-            if not self._idling.wanted:
+        if self.member.away is not None and self._shutdown is None:
+            if not self._poll_timer.wanted:
                 return
             with self.member.lock:
                 self.member.away = None
@@ -253,20 +253,20 @@ class Membership:
             text = f"not in group {member.options.group!r} at the moment: commit again later"
             call.outcome.fail(member.error or member.away or GroupError(text))
             return
-        self._committing.commit(call.outcome)
+        self._committer.commit(call.outcome)
 
     def _tick(self) -> None:
         if self.ended:
             return
         every = self.member.options.commit_every_s
-        busy = self._leaving is not None or self._adopting.wanted
+        busy = self._shutdown is not None or self._change.wanted
         often = min(every or TICK_S, 0.1 if busy else TICK_S)
-        if self._idling.bound_s:
-            often = min(often, self._idling.bound_s / 4)
+        if self._poll_timer.bound_s:
+            often = min(often, self._poll_timer.bound_s / 4)
         self._turn.after(max(often, LEAST_TICK_S), self._tick)
         if every and self._turn.now >= self._commit_at and self.member.epoch >= 0:
             self._commit_at = self._turn.now + every
-            self._committing.commit()
+            self._committer.commit()
         if self.member.reader is not None:
             with self.member.lock:
                 self.member.reader.tick(self._turn.now)
@@ -276,65 +276,65 @@ class Membership:
     def _step(self) -> None:
         if self.ended:
             return
-        self._custody.watch_drains()
-        if self._leaving is not None:
-            self._leaving.step()
+        self._reconciler.watch_drains()
+        if self._shutdown is not None:
+            self._shutdown.step()
             return
-        self._adopting.step(self._rejoin)
-        if not self._adopting.quiescing:
-            self._committing.release()
-            self._committing.say_trials()
+        self._change.step(self._rejoin)
+        if not self._change.quiescing:
+            self._committer.release()
+            self._committer.say_trials()
 
     # Leaving.
 
     def close(self, call: CloseMember) -> None:
         """Leave in good order within the time given."""
-        if self._leaving is not None and self._leaving.call is None:
-            self._leaving.call = call  # it is leaving already, and will not come back
+        if self._shutdown is not None and self._shutdown.call is None:
+            self._shutdown.call = call  # it is leaving already, and will not come back
             self._turn.after(call.timeout + LAST_S, self._gone)
             return
-        if self.ended or self._leaving is not None:
+        if self.ended or self._shutdown is not None:
             call.outcome.resolve(None)
             return
         self._leave(call)
 
     def _leave(self, call: CloseMember | None) -> None:
-        self._leaving = MemberShutdown(
-            self.member, self._coordinator, self._committing, self._turn, call, self._gone
+        self._shutdown = MemberShutdown(
+            self.member, self._coordinator, self._committer, self._turn, call, self._gone
         )
         if self.member.epoch < 0:
             self._gone()
             return
-        self._custody.quiesce()
+        self._reconciler.quiesce()
         self._step()
 
     def _look_at_caller(self) -> None:
         """Leave if the application no longer polls, so that other members get the queues."""
-        if self.member.epoch < 0 or self._leaving is not None:
+        if self.member.epoch < 0 or self._shutdown is not None:
             return
-        if not self._idling.over(self._turn.now):
+        if not self._poll_timer.over(self._turn.now):
             return
-        error = GroupError(self._idling.reason(), "UNKNOWN_MEMBER")
+        error = GroupError(self._poll_timer.reason(), "UNKNOWN_MEMBER")
         LOG.warning("%s", error)
         with self.member.lock:
-            self._idling.leave()
+            self._poll_timer.leave()
             self.member.away = error
-        self._adopting.stop()
+        self._change.stop()
         self._leave(None)
 
     def _gone(self) -> None:
         """End the membership, after a farewell or without one."""
-        leaving, self._leaving = self._leaving, None
-        if leaving is None:
+        shutdown, self._shutdown = self._shutdown, None
+        if shutdown is None:
             return
-        leaving.stop()
-        call = leaving.call
+        shutdown.stop()
+        call = shutdown.call
         away = self.member.away if call is None else None
         self._cancel()
         self.ended = away is None
         error = away or GroupError(f"this member has left group {self.member.options.group!r}")
-        self._committing.stop(error)
-        self._custody.lose_all()
+        self._committer.stop(error)
+        self._reconciler.lose_all()
         if self._opening is not None:
             self._opening.fail(error)
         if call is not None:

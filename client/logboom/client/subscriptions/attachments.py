@@ -64,10 +64,10 @@ class Attachments:
         self._leaders = leaders
         self._watching = watching
         self._turn = turn
-        self._sittings: dict[int, dict[int, Attachment]] = {}
+        self._attachments: dict[int, dict[int, Attachment]] = {}
         """id of a subscriber → its queues."""
         self._opening: dict[int, Promise[None]] = {}
-        self._settling = Settlements(self._sittings, self._ask, self._failed, turn)
+        self._settlements = Settlements(self._attachments, self._ask, self._failed, turn)
         self._subscribers: dict[int, SubscriberState] = {}
         watching.listen(self._rerouted)
 
@@ -92,7 +92,7 @@ class Attachments:
     def _flush(self, call: FlushSubscriber) -> None:
         name = id(call.subscriber)
         if name in self._subscribers:
-            self._settling.flush(name, call.outcome, call.timeout)
+            self._settlements.flush(name, call.outcome, call.timeout)
         else:
             call.fail(ClientClosed("this consumer is closed: subscribe again"))
 
@@ -116,189 +116,192 @@ class Attachments:
             if isinstance(topic, LogboomError):
                 self._give_up(name, topic)
                 return
-            self._sit(subscriber, topic)
+            self._attach(subscriber, topic)
 
         self._watching.want(subscriber.options.topic, found, call.timeout)
 
-    def _sit(self, subscriber: SubscriberState, topic: TopicView) -> None:
+    def _attach(self, subscriber: SubscriberState, topic: TopicView) -> None:
         """Attach to all queues, including those added to the topic since."""
-        known = id(subscriber) in self._sittings
+        known = id(subscriber) in self._attachments
         # Nobody has read a queue that was added later, so it starts at its first message.
         start: Start = "first" if known else subscriber.options.start
-        sittings = self._sittings.setdefault(id(subscriber), {})
+        attachments = self._attachments.setdefault(id(subscriber), {})
         added = []
         with subscriber.lock:
             for queue in range(len(topic.queues)):
-                if queue not in sittings:
+                if queue not in attachments:
                     place = subscriber.places[queue] = SubscribedQueue(queue)
-                    sittings[queue] = Attachment(subscriber, place, topic.id, start)
-                    added.append(sittings[queue])
-        for sitting in added:
-            self._subscribe(sitting)
+                    attachments[queue] = Attachment(subscriber, place, topic.id, start)
+                    added.append(attachments[queue])
+        for attachment in added:
+            self._subscribe(attachment)
 
     def _give_up(self, name: int, error: LogboomError) -> None:
         """Fail a consumer that cannot be opened."""
         outcome = self._opening.pop(name, None)
-        for sitting in self._sittings.pop(name, {}).values():
-            self._detach(sitting)
+        for attachment in self._attachments.pop(name, {}).values():
+            self._detach(attachment)
         self._subscribers.pop(name, None)
         if outcome is not None:
             outcome.fail(error)
 
     # Attaching.
 
-    def _subscribe(self, sitting: Attachment) -> None:
-        if sitting.closed or sitting.asking is not None or sitting.open:
+    def _subscribe(self, attachment: Attachment) -> None:
+        if attachment.closed or attachment.asking is not None or attachment.open:
             return
-        options = sitting.subscriber.options
+        options = attachment.subscriber.options
         try:
-            endpoint = self._leaders.endpoint(options.topic, sitting.place.queue)
+            endpoint = self._leaders.endpoint(options.topic, attachment.place.queue)
         except LogboomError as error:
-            self._lost(sitting, error)
+            self._lost(attachment, error)
             return
         if endpoint is None:
             return  # a new leader asks again
-        sitting.endpoint = endpoint
-        sitting.session = max(sitting.session + 1, self._turn.wall_ms)
-        sitting.asking = self._ask(
-            sitting,
-            sitting.subscribe(ms(ASK_S)),
-            lambda reply: self._subscribed(sitting, reply),
+        attachment.endpoint = endpoint
+        attachment.session = max(attachment.session + 1, self._turn.wall_ms)
+        attachment.asking = self._ask(
+            attachment,
+            attachment.subscribe(ms(ASK_S)),
+            lambda reply: self._subscribed(attachment, reply),
             ASK_S,
         )
 
     def _ask(
-        self, sitting: Attachment, message: WireMessage, on_reply: OnReply, timeout: float
+        self, attachment: Attachment, message: WireMessage, on_reply: OnReply, timeout: float
     ) -> RequestHandle:
-        return self._connections.request(sitting.endpoint, message, (), on_reply, timeout)
+        return self._connections.request(attachment.endpoint, message, (), on_reply, timeout)
 
-    def _subscribed(self, sitting: Attachment, reply: Reply) -> None:
-        sitting.asking = None
+    def _subscribed(self, attachment: Attachment, reply: Reply) -> None:
+        attachment.asking = None
         if not isinstance(reply.message, Subscribed):
-            self._failed(sitting, reply.error)
+            self._failed(attachment, reply.error)
             return
-        subscriber = sitting.subscriber
-        sitting.open, sitting.attempts, sitting.number = True, 0, 0
-        subscriber.renew(sitting.place, sitting.session)
-        self._settling.settle(sitting)
+        subscriber = attachment.subscriber
+        attachment.open, attachment.attempts, attachment.number = True, 0, 0
+        subscriber.renew(attachment.place, attachment.session)
+        self._settlements.settle(attachment)
         window = 0 if subscriber.paused else subscriber.window()
-        self._receive(sitting, window, subscriber.window_bytes())
+        self._receive(attachment, window, subscriber.window_bytes())
         if subscriber.paused:
-            sitting.place.freed = subscriber.window()
+            attachment.place.freed = subscriber.window()
         name = id(subscriber)
         opening = self._opening.get(name)
-        if opening is not None and all(s.open for s in self._sittings[name].values()):
+        if opening is not None and all(s.open for s in self._attachments[name].values()):
             del self._opening[name]
             opening.resolve(None)
 
-    def _failed(self, sitting: Attachment, error: LogboomError | None) -> None:
+    def _failed(self, attachment: Attachment, error: LogboomError | None) -> None:
         """Attach again after a failed request, unless that is of no use."""
-        topic, queue = sitting.subscriber.options.topic, sitting.place.queue
-        sitting.cancel()
-        if sitting.closed:
+        topic, queue = attachment.subscriber.options.topic, attachment.place.queue
+        attachment.cancel()
+        if attachment.closed:
             return
         gone = isinstance(error, GroupError) and error.code == "UNKNOWN_CONSUMER"
         if error is not None and not gone and not self._leaders.learn(topic, queue, error):
-            self._lost(sitting, error)
+            self._lost(attachment, error)
             return
-        self._later(sitting)
+        self._later(attachment)
 
-    def _lost(self, sitting: Attachment, error: LogboomError) -> None:
+    def _lost(self, attachment: Attachment, error: LogboomError) -> None:
         """Report a queue that cannot be read now, and retry slowly."""
-        name = id(sitting.subscriber)
+        name = id(attachment.subscriber)
         if name in self._opening:
             self._give_up(name, error)
             return
-        sitting.subscriber.fail(error)
-        sitting.attempts = max(sitting.attempts, 6)
-        self._later(sitting)
+        attachment.subscriber.fail(error)
+        attachment.attempts = max(attachment.attempts, 6)
+        self._later(attachment)
 
-    def _later(self, sitting: Attachment) -> None:
+    def _later(self, attachment: Attachment) -> None:
         def again() -> None:
-            sitting.pause = None
-            self._subscribe(sitting)
+            attachment.pause = None
+            self._subscribe(attachment)
 
-        sitting.attempts += 1
-        if sitting.pause is None:
-            sitting.pause = self._turn.after(backoff(sitting.attempts, self._turn.rng), again)
+        attachment.attempts += 1
+        if attachment.pause is None:
+            attachment.pause = self._turn.after(backoff(attachment.attempts, self._turn.rng), again)
 
     def _rerouted(self) -> None:
         """Follow a metadata change: leaders may have moved."""
         for name, subscriber in list(self._subscribers.items()):
             topic = self._watching.routes.topics.get(subscriber.options.topic)
-            if topic is None or name not in self._sittings:
+            if topic is None or name not in self._attachments:
                 continue
-            self._sit(subscriber, topic)
-            for sitting in list(self._sittings.get(name, {}).values()):
-                if sitting.topic_id != topic.id:
+            self._attach(subscriber, topic)
+            for attachment in list(self._attachments.get(name, {}).values()):
+                if attachment.topic_id != topic.id:
                     # The topic was deleted and recreated: other messages have the old offsets.
-                    sitting.cancel()
-                    sitting.topic_id, sitting.start = topic.id, "first"
-                    subscriber.forget(sitting.place)
+                    attachment.cancel()
+                    attachment.topic_id, attachment.start = topic.id, "first"
+                    subscriber.forget(attachment.place)
                 try:
-                    leader = self._leaders.endpoint(topic.name, sitting.place.queue)
+                    leader = self._leaders.endpoint(topic.name, attachment.place.queue)
                 except LogboomError:
                     continue
-                if leader not in (None, sitting.endpoint):
-                    sitting.cancel()
-                if not sitting.open and sitting.pause is None:
-                    self._subscribe(sitting)
+                if leader not in (None, attachment.endpoint):
+                    attachment.cancel()
+                if not attachment.open and attachment.pause is None:
+                    self._subscribe(attachment)
 
     # Receiving.
 
-    def _receive(self, sitting: Attachment, messages: int, size: int) -> None:
-        wait_s = min(10.0, sitting.subscriber.options.config.session_ms / 3000)
-        sitting.number += 1
-        number = sitting.number
-        message = sitting.receive(messages, size, ms(wait_s), ms(wait_s + SLACK_S))
-        sitting.receiving[number] = self._ask(
-            sitting, message, lambda reply: self._received(sitting, number, reply), wait_s + SLACK_S
+    def _receive(self, attachment: Attachment, messages: int, size: int) -> None:
+        wait_s = min(10.0, attachment.subscriber.options.config.session_ms / 3000)
+        attachment.number += 1
+        number = attachment.number
+        message = attachment.receive(messages, size, ms(wait_s), ms(wait_s + SLACK_S))
+        attachment.receiving[number] = self._ask(
+            attachment,
+            message,
+            lambda reply: self._received(attachment, number, reply),
+            wait_s + SLACK_S,
         )
 
-    def _received(self, sitting: Attachment, number: int, reply: Reply) -> None:
-        sitting.receiving.pop(number, None)
+    def _received(self, attachment: Attachment, number: int, reply: Reply) -> None:
+        attachment.receiving.pop(number, None)
         message = reply.message
         if not isinstance(message, Delivered):
-            self._failed(sitting, reply.error)
+            self._failed(attachment, reply.error)
             return
-        sitting.place.active = message.active
-        if not self._take(sitting, message, reply.batches):
+        attachment.place.active = message.active
+        if not self._take(attachment, message, reply.batches):
             return
-        if number == sitting.number:
-            self._receive(sitting, *self._freed(sitting))
+        if number == attachment.number:
+            self._receive(attachment, *self._freed(attachment))
 
-    def _take(self, sitting: Attachment, message: Delivered, batches: Sequence[Frame]) -> bool:
+    def _take(self, attachment: Attachment, message: Delivered, batches: Sequence[Frame]) -> bool:
         """Pass batches to the reader; return False if one is damaged."""
         attempts = dict(message.attempts)
         for chosen, batch in zip(message.chosen, batches, strict=False):
             try:
                 head = validate_batch(batch)
             except DamagedBatch as error:
-                LOG.warning("%s: %s", sitting.subscriber.options.topic, error)
-                self._failed(sitting, None)
+                LOG.warning("%s: %s", attachment.subscriber.options.topic, error)
+                self._failed(attachment, None)
                 return False
             columns = Columns(head, batch)
-            parcel = ReceivedBatch(
-                sitting.place, sitting.session, columns, chosen, attempts, len(batch)
+            received = ReceivedBatch(
+                attachment.place, attachment.session, columns, chosen, attempts, len(batch)
             )
-            sitting.subscriber.put(parcel)
-        self._acknowledge(sitting)
+            attachment.subscriber.put(received)
+        self._acknowledge(attachment)
         return True
 
-    def _acknowledge(self, sitting: Attachment) -> None:
+    def _acknowledge(self, attachment: Attachment) -> None:
         """Acknowledge messages that arrived again and are finished already, with the next
         settlements."""
-        subscriber = sitting.subscriber
+        subscriber = attachment.subscriber
         with subscriber.lock:
-            if not sitting.place.to_ack or subscriber.woken:
+            if not attachment.place.to_ack or subscriber.woken:
                 return
             subscriber.woken = True
         name = id(subscriber)
         self._turn.after(GATHER_S, lambda: self._woken(name))
 
-    def _freed(self, sitting: Attachment) -> Span:
+    def _freed(self, attachment: Attachment) -> Span:
         """Return the permits to give back."""
-        place, subscriber = sitting.place, sitting.subscriber
+        place, subscriber = attachment.place, attachment.subscriber
         with subscriber.lock:
             if subscriber.paused:
                 return 0, 0
@@ -310,11 +313,11 @@ class Attachments:
         """Give permits back where half a window is free."""
         subscriber = self._subscribers[name]
         subscriber.hungry = False
-        for sitting in self._sittings.get(name, {}).values():
-            if sitting.open and subscriber.is_half_free(sitting.place):
-                messages, size = self._freed(sitting)
+        for attachment in self._attachments.get(name, {}).values():
+            if attachment.open and subscriber.is_half_free(attachment.place):
+                messages, size = self._freed(attachment)
                 if messages or size:
-                    self._receive(sitting, messages, size)
+                    self._receive(attachment, messages, size)
 
     def _woken(self, name: int) -> None:
         subscriber = self._subscribers.get(name)
@@ -322,8 +325,8 @@ class Attachments:
             return
         with subscriber.lock:
             subscriber.woken = False
-        for sitting in self._sittings.get(name, {}).values():
-            self._settling.settle(sitting)
+        for attachment in self._attachments.get(name, {}).values():
+            self._settlements.settle(attachment)
         self._grant(name)
 
     # The end.
@@ -337,18 +340,18 @@ class Attachments:
 
         def end() -> None:
             self._subscribers.pop(name, None)
-            for sitting in self._sittings.pop(name, {}).values():
-                self._detach(sitting)
+            for attachment in self._attachments.pop(name, {}).values():
+                self._detach(attachment)
             call.outcome.resolve(None)
 
         done.add_callback(end)
-        self._settling.flush(name, done, call.timeout)
+        self._settlements.flush(name, done, call.timeout)
 
-    def _detach(self, sitting: Attachment) -> None:
+    def _detach(self, attachment: Attachment) -> None:
         """Detach, without waiting for the answer."""
-        was_open = sitting.open or sitting.asking is not None
-        sitting.cancel()
-        sitting.closed = True
+        was_open = attachment.open or attachment.asking is not None
+        attachment.cancel()
+        attachment.closed = True
         if not was_open:
             return
-        self._ask(sitting, sitting.detach(ms(ASK_S)), lambda _reply: None, ASK_S)
+        self._ask(attachment, attachment.detach(ms(ASK_S)), lambda _reply: None, ASK_S)

@@ -27,7 +27,7 @@ class LeaderRequester(Protocol):
     """A function that sends a request to the leader of an attachment's queue."""
 
     def __call__(
-        self, sitting: Attachment, message: WireMessage, on_reply: OnReply, timeout: float
+        self, attachment: Attachment, message: WireMessage, on_reply: OnReply, timeout: float
     ) -> RequestHandle:
         """Send a request and return its handle."""
         ...
@@ -38,7 +38,7 @@ class Settlements:
 
     def __init__(
         self,
-        sittings: Mapping[int, Mapping[int, Attachment]],
+        attachments: Mapping[int, Mapping[int, Attachment]],
         ask: LeaderRequester,
         failed: Callable[[Attachment, LogboomError | None], None],
         turn: CoreTurn,
@@ -46,52 +46,52 @@ class Settlements:
         """Start without settlements.
 
         Args:
-            sittings: id of a subscriber → its queues.
+            attachments: id of a subscriber → its queues.
             ask: sends a request to a leader.
             failed: called after a failed request that requires to attach again.
             turn: the core's turn.
         """
-        self._sittings = sittings
+        self._attachments = attachments
         self._ask = ask
         self._failed = failed
         self._turn = turn
         self._flushes: dict[int, list[Promise[None]]] = {}
 
-    def settle(self, sitting: Attachment) -> None:
+    def settle(self, attachment: Attachment) -> None:
         """Send settlements to the leader, one request at a time."""
-        place, options = sitting.place, sitting.subscriber.options
-        if sitting.settling is not None or not sitting.open:
+        place, options = attachment.place, attachment.subscriber.options
+        if attachment.settling is not None or not attachment.open:
             return
-        with sitting.subscriber.lock:
+        with attachment.subscriber.lock:
             if not place.unsettled:
                 return
             offsets, place.to_ack = place.to_ack, []
             again, place.again = place.again, []
             up_to, place.up_to = place.up_to, -1
-        message = sitting.settle(spans_of(offsets), up_to, again, ms(ASK_S))
+        message = attachment.settle(spans_of(offsets), up_to, again, ms(ASK_S))
 
         def settled(reply: Reply) -> None:
-            sitting.settling = None
+            attachment.settling = None
             if not isinstance(reply.message, Settled):
-                self._unsettled(sitting, offsets, again, up_to, reply.error)
+                self._unsettled(attachment, offsets, again, up_to, reply.error)
                 return
             refused = reply.message.refused
-            with sitting.subscriber.lock:
+            with attachment.subscriber.lock:
                 place.confirm(offsets, up_to, refused)
             if refused:
                 LOG.info("%s/%s: not settled: %s", options.topic, place.queue, refused)
                 if again and options.ordered:
                     # A message given back was not ours, so nothing tells where the queue continues.
-                    self._failed(sitting, None)
+                    self._failed(attachment, None)
                     return
-            self.settle(sitting)
-            self.flushed(id(sitting.subscriber))
+            self.settle(attachment)
+            self.flushed(id(attachment.subscriber))
 
-        sitting.settling = self._ask(sitting, message, settled, ASK_S)
+        attachment.settling = self._ask(attachment, message, settled, ASK_S)
 
     def _unsettled(
         self,
-        sitting: Attachment,
+        attachment: Attachment,
         offsets: list[int],
         again: list[tuple[int, int]],
         up_to: int,
@@ -102,21 +102,23 @@ class Settlements:
         In a new session the messages are delivered again, and finished ones are acknowledged then.
         """
         if error is None or error.code not in ("NOT_ENOUGH_REPLICAS", "INVALID_ARGUMENT"):
-            self._failed(sitting, error)
+            self._failed(attachment, error)
             return
-        place = sitting.place
+        place = attachment.place
         if error.code == "INVALID_ARGUMENT":
-            LOG.warning("%s/%s: %s", sitting.subscriber.options.topic, place.queue, error)
-            with sitting.subscriber.lock:
+            LOG.warning("%s/%s: %s", attachment.subscriber.options.topic, place.queue, error)
+            with attachment.subscriber.lock:
                 place.confirm(offsets, up_to, [])
-            self.flushed(id(sitting.subscriber))
+            self.flushed(id(attachment.subscriber))
             return
-        with sitting.subscriber.lock:
+        with attachment.subscriber.lock:
             place.to_ack += offsets
             place.again += again
             place.up_to = max(place.up_to, up_to)
-        sitting.attempts += 1
-        self._turn.after(backoff(sitting.attempts, self._turn.rng), lambda: self.settle(sitting))
+        attachment.attempts += 1
+        self._turn.after(
+            backoff(attachment.attempts, self._turn.rng), lambda: self.settle(attachment)
+        )
 
     def flush(self, name: int, outcome: Promise[None], timeout: float) -> None:
         """Resolve once the leaders have confirmed everything."""
@@ -130,16 +132,16 @@ class Settlements:
 
         self._flushes.setdefault(name, []).append(outcome)
         self._turn.after(timeout, late)
-        for sitting in self._sittings.get(name, {}).values():
-            self.settle(sitting)
+        for attachment in self._attachments.get(name, {}).values():
+            self.settle(attachment)
         self.flushed(name)
 
     def flushed(self, name: int) -> None:
         """Resolve flushes of a subscriber whose settlements are all confirmed."""
         if name not in self._flushes:
             return
-        sittings = self._sittings.get(name, {}).values()
-        if all(s.settling is None and s.place.idle for s in sittings):
+        attachments = self._attachments.get(name, {}).values()
+        if all(s.settling is None and s.place.idle for s in attachments):
             for outcome in self._flushes.pop(name):
                 outcome.resolve(None)
 

@@ -156,18 +156,18 @@ class SubscribedQueue:
         self.done_to = -1
         self.empty()
 
-    def arrive(self, parcel: ReceivedBatch) -> bool:
+    def arrive(self, batch: ReceivedBatch) -> bool:
         """Add a batch without messages that are finished already; return whether any are left."""
-        first = parcel.first
+        first = batch.first
         self.rewound = None
         if first < self.expected:
             self.went_back = max(self.went_back, self.expected)
-        self.expected = parcel.columns.head.next_offset
+        self.expected = batch.columns.head.next_offset
         # Checked on arrival: by the time they are handed out, finished messages may be confirmed
         # and forgotten.
         if self.done or self.known or self.sending or first <= self.done_to:
-            self._leave_out_done(parcel)
-        offsets = parcel.offsets()
+            self._leave_out_done(batch)
+        offsets = batch.offsets()
         if first < self.highest and not self.waiting.isdisjoint(offsets):
             for offset in self.waiting.intersection(offsets):
                 self.copies[offset] = self.copies.get(offset, 0) + 1
@@ -175,13 +175,13 @@ class SubscribedQueue:
         self.highest = max(self.highest, self.expected)
         return bool(offsets)
 
-    def _leave_out_done(self, parcel: ReceivedBatch) -> None:
+    def _leave_out_done(self, batch: ReceivedBatch) -> None:
         """Exclude finished messages and acknowledge them again; they may be ours only now."""
-        done = parcel.among(self.done) | parcel.among(self.known)
-        done.update(offset for offset in parcel.offsets() if offset <= self.done_to)
-        gone = done | parcel.among(self.sending)
+        done = batch.among(self.done) | batch.among(self.known)
+        done.update(offset for offset in batch.offsets() if offset <= self.done_to)
+        gone = done | batch.among(self.sending)
         if gone:
-            parcel.leave_out(gone)
+            batch.leave_out(gone)
         self.known -= done
         self.done |= done
         self.to_ack += sorted(done)
@@ -229,8 +229,8 @@ class SubscribedQueue:
                 self.known |= below
             self.done -= below
 
-    def free(self, parcel: ReceivedBatch) -> None:
+    def free(self, batch: ReceivedBatch) -> None:
         """Give back the permits of a batch."""
-        if parcel.session == self.session:
-            self.freed += parcel.count
-            self.freed_bytes += parcel.size
+        if batch.session == self.session:
+            self.freed += batch.count
+            self.freed_bytes += batch.size

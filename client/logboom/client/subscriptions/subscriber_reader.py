@@ -102,9 +102,9 @@ class SubscriberReader:
         self._ready = deque(each for each in self._ready if each.queue not in queues)
 
     def _open_next(self) -> None:
-        parcel = self._subscriber.arrivals.popleft()
-        if parcel.session == parcel.place.session:
-            self._ready.extend(self._opened(parcel))
+        batch = self._subscriber.arrivals.popleft()
+        if batch.session == batch.place.session:
+            self._ready.extend(self._opened(batch))
 
     def _drop_copies(self, place: SubscribedQueue, offsets: set[int]) -> None:
         """Drop waiting copies of messages that are settled."""
@@ -123,14 +123,14 @@ class SubscriberReader:
             each for each in self._ready if each.queue != place.queue or each.offset not in copies
         )
 
-    def _opened(self, parcel: ReceivedBatch) -> list[Message]:
-        place, subscriber = parcel.place, self._subscriber
-        picked = selectors(parcel.chosen, len(parcel.columns)) if parcel.chosen else None
+    def _opened(self, batch: ReceivedBatch) -> list[Message]:
+        place, subscriber = batch.place, self._subscriber
+        picked = selectors(batch.chosen, len(batch.columns)) if batch.chosen else None
         topic = subscriber.options.topic
-        messages = messages_of(topic, place.queue, parcel.columns, picked)
-        if parcel.attempts:
-            messages = [_counted(each, parcel.attempts.get(each.offset, 0)) for each in messages]
-        place.free(parcel)
+        messages = messages_of(topic, place.queue, batch.columns, picked)
+        if batch.attempts:
+            messages = [_counted(each, batch.attempts.get(each.offset, 0)) for each in messages]
+        place.free(batch)
         if not subscriber.hungry and subscriber.is_half_free(place):
             subscriber.hungry = True
             self._submit(WakeSubscriber(subscriber))
@@ -231,11 +231,11 @@ class SubscriberReader:
         place.rewound = place.expected
         place.empty()
         kept: deque[ReceivedBatch] = deque()
-        for parcel in subscriber.arrivals:
-            if parcel.place is place:
-                place.free(parcel)
+        for batch in subscriber.arrivals:
+            if batch.place is place:
+                place.free(batch)
             else:
-                kept.append(parcel)
+                kept.append(batch)
         subscriber.arrivals.clear()
         subscriber.arrivals.extend(kept)
         self._drop({place.queue})

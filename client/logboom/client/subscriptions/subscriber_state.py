@@ -95,7 +95,7 @@ class SubscriberState:
         with self.lock:
             place.renew(session)
             self.void.add(place.queue)
-            kept = [parcel for parcel in self.arrivals if parcel.place is not place]
+            kept = [batch for batch in self.arrivals if batch.place is not place]
             self.arrivals.clear()
             self.arrivals.extend(kept)
 
@@ -106,19 +106,19 @@ class SubscriberState:
                 offsets.clear()
         self.renew(place, place.session)
 
-    def put(self, parcel: ReceivedBatch) -> None:
+    def put(self, batch: ReceivedBatch) -> None:
         """Add a batch that arrived; called by the core."""
-        place = parcel.place
+        place = batch.place
         with self.lock:
-            if parcel.session != place.session:
+            if batch.session != place.session:
                 return
-            if place.rewound is not None and parcel.first >= place.rewound:
-                place.free(parcel)
+            if place.rewound is not None and batch.first >= place.rewound:
+                place.free(batch)
                 return
-            if not place.arrive(parcel):
-                place.free(parcel)
+            if not place.arrive(batch):
+                place.free(batch)
                 return
-            self.arrivals.append(parcel)
+            self.arrivals.append(batch)
         self.ring()
 
     def fail(self, error: LogboomError) -> None:

@@ -24,28 +24,28 @@ from logboom.wire.subscription_messages import Settled, SettleMessages, Subscrip
 
 
 class Bench:
-    """One sitting that is open, with its leader played by hand."""
+    """One attachment that is open, with its leader played by hand."""
 
     def __init__(self) -> None:
         options = SubscriberOptions("orders", "s", "me", SubscriptionConfig(kind="shared"))
         subscriber = SubscriberState(options, lambda: None, threading.RLock())
         self.place = subscriber.places[0] = SubscribedQueue(0)
-        self.sitting = Attachment(subscriber, self.place, 1, "last")
-        self.sitting.open = True
+        self.attachment = Attachment(subscriber, self.place, 1, "last")
+        self.attachment.open = True
         self.name = id(subscriber)
         self.turn = CoreTurn(Instant(0.0, 0), random.Random(1))
         self.asked: list[tuple[SettleMessages, OnReply]] = []
         self.failed: list[LogboomError | None] = []
         self.session = Session("b1:1", Identity("me"), random.Random(1), 0.0)
         self.settling = Settlements(
-            {self.name: {0: self.sitting}},
+            {self.name: {0: self.attachment}},
             self.ask,
-            lambda _sitting, error: self.failed.append(error),
+            lambda _attachment, error: self.failed.append(error),
             self.turn,
         )
 
     def ask(
-        self, sitting: Attachment, message: WireMessage, on_reply: OnReply, timeout: float
+        self, attachment: Attachment, message: WireMessage, on_reply: OnReply, timeout: float
     ) -> RequestHandle:
         """Keep what is asked of the leader."""
         assert isinstance(message, SettleMessages)
