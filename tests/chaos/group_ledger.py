@@ -87,7 +87,8 @@ def judge_group(
     figures.dead = len(dead)
     tried = failures(everything, dead)
     for stream, number in sorted(dead):
-        if tried[stream, number] < attempts:
+        # What a process may have ended with counts as tried, and nobody writes that down.
+        if tried[stream, number] + any(map(known.count, fates.LOST)) < attempts:
             detail = f"{stream.producer}/{number}: {tried[stream, number]} of {attempts}"
             verdict.found(UNTRIED, detail)
     for (stream, number), member in sorted(unmended(everything, dead).items()):

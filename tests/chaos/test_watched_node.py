@@ -33,4 +33,4 @@ def test_a_watched_name_server_compares_every_few_entries(monkeypatch: pytest.Mo
     )
     journal = JournalDisk(random.Random(1))
     made = NameServer(config, journal, random.Random(2), b"key", Instant(0.0, 0))
-    assert vars(made.raft)["_config"].hash_every == watched_node.EVERY
+    assert vars(made.raft)["_state"].config.hash_every == watched_node.EVERY

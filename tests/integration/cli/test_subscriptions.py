@@ -95,7 +95,7 @@ def test_peek_skip_reset_and_delete(servers: str, topic: str) -> None:
 def test_what_is_not_there(servers: str, topic: str) -> None:
     assert "nobody" in fail("subscription", "describe", topic, "nobody", servers=servers)
     assert "messages" in fail("subscription", "skip", topic, "billing", 0, servers=servers)
-    assert "no place" in fail(
+    assert "is not a reset target" in fail(
         "subscription", "reset", topic, "billing", "--to", "moon", servers=servers
     )
 

@@ -30,7 +30,7 @@ from tests.chaos.fuzz_peers import (
 from tests.chaos.memory import Memory
 from tests.integration.fuzz.conftest import slowest_pull
 
-PATIENT_S: Final = 1.0
+PATIENT_S: Final = 60.0
 """Longest wait of a healthy client that is taken for being served."""
 GROWTH_MB: Final = 200
 """At most, also for a moment."""

@@ -21,7 +21,7 @@ from tests.chaos.memory import Memory
 from tests.integration.fuzz.conftest import slowest_pull
 
 CONNECTIONS = 5_000
-PATIENT_S = 5.0
+PATIENT_S = 60.0
 """A healthy client that waits longer is not served. Far more than it takes, for this may run on a
 busy machine; that it comes before whoever asks for more is tested without clocks, in
 tests/unit/nodes/requests/test_postponed_pulls.py."""
@@ -135,13 +135,13 @@ def test_five_thousand_connections_are_served(cluster: Cluster, node: str) -> No
         for at, peer in enumerate(peers):
             tell(peer, hello(f"client {at}"))
         for peer in peers:
-            assert peer.poll(20_000)
+            assert peer.poll(200_000)
             assert b"welcome" in peer.recv()
             tell(peer, Ping(1))
             tell(peer, Stats(2, 10_000))
         assert slowest_pull(boom, 2.0) < PATIENT_S
         for at, peer in enumerate(peers):
-            assert peer.poll(20_000)
+            assert peer.poll(200_000)
             answer = peer.recv()
             if b"needhello" in answer:
                 # On a slow machine its turn may come more than 30 s after its greeting.
