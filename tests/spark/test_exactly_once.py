@@ -216,7 +216,8 @@ def test_a_name_of_ones_own_outlives_the_checkpoint(
     assert values(boom, copying.copy) == sorted([*range(90), *range(95)])
 
 
-@pytest.mark.parametrize("by_frames", few_of((False, True), (True,)))
+@pytest.mark.thorough
+@pytest.mark.parametrize("by_frames", [False, True])
 def test_of_two_queries_with_one_name_the_older_is_told(
     boom: Client, copying: Copying, fill: Any, by_frames: bool
 ) -> None:

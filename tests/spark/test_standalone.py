@@ -15,6 +15,7 @@ from tests.spark.spark_cluster import SparkCluster, pipeline
 Fill = Callable[..., None]
 
 
+@pytest.mark.thorough
 def test_a_command_runs_on_the_workers_of_a_cluster(
     spark: SparkSession, cluster: SparkCluster, servers: str, topic: str, fill: Fill, tmp_path: Path
 ) -> None:

@@ -76,6 +76,7 @@ def test_micro_batches_are_bounded(stream: Stream, topic: str, fill: Fill, sink:
     assert sink.values() == list(range(100))
 
 
+@pytest.mark.thorough
 def test_micro_batches_are_bounded_by_bytes(
     stream: Stream, boom: Client, topic: str, sink: Sink
 ) -> None:
@@ -189,6 +190,7 @@ def test_the_last_batch_is_read_again_the_same_after_a_failure(
     assert seen == [list(range(15)), list(range(15)), list(range(15, 25))]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_messages_that_are_gone_end_a_query_or_are_passed_over(
     stream: Stream, boom: Client, topic: str, fill: Fill, sink: Sink, fail: str
@@ -208,6 +210,7 @@ def test_messages_that_are_gone_end_a_query_or_are_passed_over(
         assert sink.values() == list(range(14))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_what_retention_took_ends_a_query_or_is_passed_over(
     stream: Stream, trimmed: Trimmed, sink: Sink, fail: str
@@ -223,6 +226,7 @@ def test_what_retention_took_ends_a_query_or_is_passed_over(
         assert sink.values() == list(range(trimmed.first, trimmed.end))
 
 
+@pytest.mark.thorough
 def test_the_loss_of_one_topic_does_not_end_a_query(
     stream: Stream, boom: Client, topic: str, fill: Fill, sink: Sink
 ) -> None:
