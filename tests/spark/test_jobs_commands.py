@@ -144,12 +144,12 @@ WRONG = [
     ("archive t --to s3a://bucket/archive", "s3a:/bucket/archive is below s3a:, and a job needs"),
     (
         "archive t --to a --checkpoint hdfs://name/c",
-        "is below hdfs:, and a job needs a folder that",
+        "is below hdfs:, and a job needs a folder on",
     ),
     ("window t --schema 'n int' --to file:///tmp/w", "is below file:, and a job needs a folder"),
     (
         "compact t --to s3://bucket/x",
-        "is below s3:, and a job needs a folder that this machine has",
+        "is below s3:, and a job needs a folder on this machine",
     ),
     ("replay s3a://bucket/archive --to t", "is below s3a:, and a job needs a folder"),
     ("archive t --to a --at-once -1", "--at-once is a number of messages, not -1"),
