@@ -300,7 +300,7 @@ def test_acks_of_what_was_never_delivered_are_refused() -> None:
     assert bench.acked.bits(0, 4) == 0b100
     assert bench.ack("one", 2) == []
     for spans in (((5, 5),), ((-1, 3),), ((0, 1 << 40),)):
-        with pytest.raises(InvalidRequest, match="no span"):
+        with pytest.raises(InvalidRequest, match="is not a span"):
             bench.tell(Ack("one", bench.session["one"], spans))
     with pytest.raises(InvalidRequest, match="delay"):
         bench.tell(Nack("one", bench.session["one"], ((0, 1),), -1.0))
