@@ -78,8 +78,7 @@ class Cluster(Closeable):
         self._lock = threading.RLock()
         self._closed = False
         self._launcher = launcher
-        # The kernel ends our children with the *thread* that started them, so one thread that
-        # lives as long as the cluster starts them all.
+        # The kernel ends children with the thread that started them: one thread starts them all.
         self._spawner = ThreadPoolExecutor(1, thread_name_prefix="logboom-spawner")
         try:
             self._layout: Layout = lay_out(
