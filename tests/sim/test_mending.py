@@ -10,10 +10,11 @@ from tests.sim.judges.figures import short
 from tests.sim.scenario import Scenario
 from tests.thorough import few_of
 
-SEEDS: Final = range(7)
+SEEDS: Final = range(1, 7)
 FEW: Final = (0, 1, 20207)
 """Of these, what `make test` runs."""
 FOUND: Final[dict[int, str]] = {
+    0: "what became committed while a replica was mended was never applied, and retention stood still",
     12: "a producer of a damaged leader was refused for good, though a good copy came back",
     20: "the same, with two more replicas",
     58: "the same, through the public client",

@@ -309,6 +309,8 @@ class ReplicaRepair(Service):
                 # (If it became leader meanwhile, its log is the queue now.)
                 del self._mending[key]
                 replica.damage = replica.damaged_at = None
+                # What became committed while it was damaged was neither applied nor indexed.
+                self._queues.hw_moved(replica)
                 self._mended[key] = None
                 self._stats.count("mended")
                 turn.out.notes.append(Note("info", f"{_name(replica)} is whole again"))

@@ -183,6 +183,15 @@ def test_q14_only_what_lies_behind_the_damage_is_fetched_again() -> None:
     assert mended(rig) == [(1, 0)]
 
 
+def test_q14_what_became_committed_while_it_was_mended_is_applied() -> None:
+    # Otherwise retention, which waits for it, would stand still until the next message.
+    rig = mending_rig()
+    replicated(rig, flowing(1, 6, 2), frames=[entry(2, 1, 2), entry(4, 1, 2)])
+    rig.settle()
+    assert (rig.replica().damage, rig.replica().hw) == (None, Position(6))
+    assert rig.replica().applied == Position(6)
+
+
 def test_q14_a_restart_while_it_is_mended_forgets_nothing() -> None:
     # The name servers keep it out of the ISR until it says that it is whole: it must say so.
     rig = Rig(mending_rig().storage, incarnation="two")
