@@ -134,15 +134,20 @@ def test_five_thousand_connections_are_served(cluster: Cluster, node: str) -> No
     ):
         for at, peer in enumerate(peers):
             tell(peer, hello(f"client {at}"))
-        for peer in peers:
-            assert peer.poll(200_000)
+        for at, peer in enumerate(peers):
+            while not peer.poll(20_000):
+                # On a busy machine a connection is made again, and its greeting is lost with it.
+                tell(peer, hello(f"client {at}"))
             assert b"welcome" in peer.recv()
             tell(peer, Ping(1))
             tell(peer, Stats(2, 10_000))
         assert slowest_pull(boom, 2.0) < PATIENT_S
         for at, peer in enumerate(peers):
-            assert peer.poll(200_000)
-            answer = peer.recv()
+            answer = b"welcome"
+            while b"welcome" in answer:
+                # Whoever greeted twice is welcomed twice.
+                assert peer.poll(200_000)
+                answer = peer.recv()
             if b"needhello" in answer:
                 # On a slow machine its turn may come more than 30 s after its greeting.
                 tell(peer, hello(f"client {at}"))
