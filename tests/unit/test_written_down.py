@@ -146,6 +146,15 @@ def test_names_of_files_and_code_exist() -> None:
     assert missing == set()
 
 
+def test_the_functions_of_jobs_exist() -> None:
+    """`module.function` in the table of jobs is a function of a module in pipeline/jobs."""
+    text = (DOCS / "PIPELINE.md").read_text("utf-8").split("## Jobs\n")[1]
+    named = re.findall(r"`(\w+)\.(\w+)`", text.split("\n\n")[1])
+    assert len(named) > 10
+    jobs = {path.stem: path.read_text("utf-8") for path in SOURCES if path.parent.name == "jobs"}
+    assert [each for each in named if f"\ndef {each[1]}(" not in jobs.get(each[0], "")] == []
+
+
 def test_names_in_docstrings_and_comments_exist() -> None:
     """Backticked files, dotted names, CamelCase and snake_case: as names or short texts of the code."""
     names = {*dir(builtins), *FOREIGN}
