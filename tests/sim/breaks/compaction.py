@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def compaction_runs_ahead(patch: Patch) -> None:
-    """Q12: compaction takes in messages that are not below the HW."""
+    """Q12: compaction takes messages that are not below the HW."""
 
     def limit_of(replica: Replica) -> Position:
         return replica.written
@@ -24,7 +24,7 @@ def compaction_runs_ahead(patch: Patch) -> None:
 
 
 def copies_are_not_awaited(patch: Patch) -> None:
-    """Q3: a follower with a new disk joins the ISR without the copies of what compaction keeps."""
+    """Q3: a follower with a new disk joins the ISR without the copies that compaction keeps."""
     may_join = Leadership.may_join
 
     def hasty(self: Leadership, broker: str, *rest: Any) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def older_producers_decide(patch: Patch) -> None:
-    """T1: a producer that was replaced goes on deciding."""
+    """T1: a producer that was replaced still decides."""
 
     def unfenced(cluster: ClusterState, command: Decide) -> CommandOutcome:
         return decide(cluster, msgspec.structs.replace(command, epoch=-1))
@@ -30,7 +30,7 @@ def older_producers_decide(patch: Patch) -> None:
 
 
 def lower_sequences_stay_open(patch: Patch) -> None:
-    """T1: a commit closes its own sequence, and none below."""
+    """T1: a commit closes its own sequence, and no lower one."""
     before, commit = (vars(transaction_commands)[name] for name in ("_decided_before", "_commit"))
 
     def once(cluster: ClusterState, command: Decide, app: ApplicationState) -> CommandOutcome:
@@ -42,7 +42,7 @@ def lower_sequences_stay_open(patch: Patch) -> None:
 
 
 def snapshots_forget_aborts(patch: Patch) -> None:
-    """T1: a name server that begins with a snapshot knows of no aborted attempt."""
+    """T1: a name server that starts from a snapshot has no aborted attempts."""
 
     def rows(table: TransactionTable) -> list[AppRow]:
         return [
@@ -54,7 +54,7 @@ def snapshots_forget_aborts(patch: Patch) -> None:
 
 
 def offsets_move_with_every_commit(patch: Patch) -> None:
-    """T1: a commit that comes second commits its offsets all the same."""
+    """T1: a second commit still commits its offsets."""
 
     def moves(cluster: ClusterState, command: Decide) -> CommandOutcome:
         if command.commit and refuse_offsets(cluster, command.consumed) is None:
@@ -65,7 +65,7 @@ def offsets_move_with_every_commit(patch: Patch) -> None:
 
 
 def what_is_closed_is_left_alone(patch: Patch) -> None:
-    """T2: the proposed abort of an orphan whose sequence was committed comes to nothing."""
+    """T2: the proposed abort of an orphan whose sequence was committed has no effect."""
     before = vars(transaction_commands)["_decided_before"]
 
     def nothing(cluster: ClusterState, command: Decide, app: ApplicationState) -> CommandOutcome:
@@ -78,7 +78,7 @@ def what_is_closed_is_left_alone(patch: Patch) -> None:
 
 
 def snapshots_forget_decisions(patch: Patch) -> None:
-    """T3: a name server that begins with a snapshot knows of no decision that queues wait for."""
+    """T3: a name server that starts from a snapshot has no open decisions."""
 
     def rows(_table: TransactionTable) -> list[DecisionView]:
         return []

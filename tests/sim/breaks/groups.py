@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 
 def releases_do_not_commit(patch: Patch) -> None:
-    """G1: a release gives the queue away, and its last commit is another command that is lost."""
+    """G1: a release gives the queue away, and its last commit is a separate command that is
+    lost."""
 
     def release(cluster: ClusterState, command: ReleaseQueues) -> CommandOutcome:
         bare = [msgspec.structs.replace(r, offset=0, ranges=b"") for r in command.releases]
@@ -49,7 +50,7 @@ def releases_do_not_commit(patch: Patch) -> None:
 
 
 def queues_are_given_at_once(patch: Patch) -> None:
-    """G1: a queue goes to its target without waiting for who has it."""
+    """G1: a queue goes to its target without waiting for its owner."""
 
     def give(cluster: ClusterState, command: SetTarget) -> CommandOutcome:
         outcome = set_target(cluster, command)
@@ -67,7 +68,7 @@ def queues_are_given_at_once(patch: Patch) -> None:
 
 
 def commits_are_answered_at_once(patch: Patch) -> None:
-    """G1: a commit is answered when it is gathered, whatever comes of it in the log."""
+    """G1: a commit is answered before its result is in the log."""
     add = CommitBatcher.add
 
     def hasty(
@@ -87,7 +88,7 @@ def commits_are_answered_at_once(patch: Patch) -> None:
 
 
 def drains_never_end(patch: Patch) -> None:
-    """G2: a member may take for ever to give a queue away."""
+    """G2: a member may take any time to give a queue away."""
 
     def due(circle: CoordinatedGroup, seat: MemberSession) -> float:
         return seat.heard + circle.config.session_ms / 1000
@@ -96,7 +97,7 @@ def drains_never_end(patch: Patch) -> None:
 
 
 def commits_go_beyond_the_end(patch: Patch) -> None:
-    """G3: a commit is taken whatever end its member has seen."""
+    """G3: a commit is accepted whatever end its member has seen."""
     commit = group_offset_commands.commit
 
     def anywhere(group: ConsumerGroup, member: ConsumerGroupMember, last: QueueCommit) -> str:
@@ -107,7 +108,7 @@ def commits_go_beyond_the_end(patch: Patch) -> None:
 
 
 def commits_go_back(patch: Patch) -> None:
-    """G3: the last commit counts, also if it is lower."""
+    """G3: the last commit counts, even if it is lower."""
     commit = group_offset_commands.commit
 
     def last_wins(group: ConsumerGroup, member: ConsumerGroupMember, last: QueueCommit) -> str:
@@ -121,12 +122,12 @@ def commits_go_back(patch: Patch) -> None:
 
 
 def who_asks_for_nothing_stays(patch: Patch) -> None:
-    """G4: a member keeps its queues, however long its program polls no more."""
+    """G4: a member keeps its queues, however long its program does not poll."""
     patch.setattr(PollTimer, "over", lambda _self, _now: False)
 
 
 def new_coordinators_grant_nothing(patch: Patch) -> None:
-    """R13: who begins to coordinate counts the silence that it did not hear."""
+    """R13: a new coordinator counts the silence before it took over."""
     begin = MemberSessions.begin
 
     def strict(self: MemberSessions, known: KnownGroup, now: float) -> None:
@@ -136,12 +137,13 @@ def new_coordinators_grant_nothing(patch: Patch) -> None:
 
 
 def the_silence_is_the_members(patch: Patch) -> None:
-    """R13: a coordinator that was away, or had no lease, blames its members for not being heard."""
+    """R13: a coordinator that was paused, or had no lease, expires members that it could not
+    hear."""
     patch.setattr(MemberSessions, "grant", lambda _self, _now: None)
 
 
 def strategies_deal_the_retries(patch: Patch) -> None:
-    """G5: a group's retries are given as its strategy says, and by_config does not know them."""
+    """G5: a group's retry queue is allocated by its strategy, and by_config does not know it."""
     ours = group_targets.allocate_retries
 
     def by_strategy(
@@ -154,7 +156,7 @@ def strategies_deal_the_retries(patch: Patch) -> None:
 
 
 def all_topics_are_dealt_together(patch: Patch) -> None:
-    """G5: the queues of all topics are dealt as if they were one topic's."""
+    """G5: the queues of all topics are allocated as if they were one topic's."""
 
     def together(
         strategy: str, topics: list[list[QueueKey]], members: list[str], **options: Any
@@ -166,12 +168,12 @@ def all_topics_are_dealt_together(patch: Patch) -> None:
 
 
 def ends_are_not_counted(patch: Patch) -> None:
-    """G6: a queue whose owner ended without leaving goes on as if it had left."""
+    """G6: a queue whose owner ended without leaving continues as if it had left."""
     patch.setattr(Reconciler, "trial", lambda _self, _owned, **_: None)
 
 
 def steps_are_not_small(patch: Patch) -> None:
-    """G6: behind the first message of such a queue all goes on as ever."""
+    """G6: after the first message of such a queue, messages are handed out as usual."""
     patch.setattr(Trial, "step", lambda _self, _offset, _now: False)
 
 

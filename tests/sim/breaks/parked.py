@@ -15,7 +15,7 @@ from tests.sim.breaks.queues import Patch
 
 
 def retries_park_again(patch: Patch) -> None:
-    """Q9: parked batches stand in no window of their producers."""
+    """Q9: parked batches are missing from the windows of their producers."""
     add = ProducerWindows.add
 
     def unparked(
@@ -34,7 +34,7 @@ def retries_park_again(patch: Patch) -> None:
 
 
 def releases_before_the_hw(patch: Patch) -> None:
-    """Q12: a new leader releases what it finds parked, wherever its HW is."""
+    """Q12: a new leader releases parked batches wherever its HW is."""
 
     def certain(replica: Replica, leading: Leadership) -> bool:
         return replica.damage is None and leading.enough_in_sync
@@ -44,7 +44,7 @@ def releases_before_the_hw(patch: Patch) -> None:
 
 
 def parkings_run_ahead(patch: Patch) -> None:
-    """Q12: what is parked is derived from all entries, also from those above the HW."""
+    """Q12: parked rows are derived from all entries, even from those above the HW."""
     apply = ParkedQueue.apply
 
     def ahead(self: ParkedQueue, hw: Position, storage: Storage, writes: WriteSet) -> ApplyResult:

@@ -40,7 +40,7 @@ Patch: TypeAlias = pytest.MonkeyPatch
 
 
 def acks_before_the_sync(patch: Patch) -> None:
-    """Q1: a broker is told `Synced` of what is only in memory."""
+    """Q1: a broker gets `Synced` for writes that are only in memory."""
 
     def done(self: Process, token: int, _mark: int) -> None:
         if self.running:
@@ -51,7 +51,7 @@ def acks_before_the_sync(patch: Patch) -> None:
 
 
 def a_leader_counts_itself_alone(patch: Patch) -> None:
-    """Q1: the HW is what the leader has on disk, whatever the others have."""
+    """Q1: the HW is the leader's synced end, whatever the followers have."""
 
     def high_watermark(_self: Leadership, synced: At) -> At:
         return synced
@@ -60,7 +60,7 @@ def a_leader_counts_itself_alone(patch: Patch) -> None:
 
 
 def the_leaders_disk_does_not_count(patch: Patch) -> None:
-    """Q1: the HW is what the followers have on disk, whatever the leader has."""
+    """Q1: the HW is the followers' smallest synced end, whatever the leader has."""
     counted = leadership.Leadership.high_watermark
 
     def high_watermark(self: Leadership, synced: At) -> At | None:
@@ -70,7 +70,7 @@ def the_leaders_disk_does_not_count(patch: Patch) -> None:
 
 
 def leads_by_old_metadata(patch: Patch) -> None:
-    """Q2: a process that begins acts on leadership that was given before it began."""
+    """Q2: a new process acts on leaderships that were given before its start."""
     patch.setattr(replica_roles.ReplicaRoles, "_may_lead", property(lambda self: not self.closed))
 
 
@@ -97,7 +97,8 @@ def another_store_changes_nothing(patch: Patch) -> None:
 
 
 def positions_count_uncompared(patch: Patch) -> None:
-    """Q4: a follower's position counts although its history differs; only then it is cut."""
+    """Q4: a follower's position counts although its history differs, and it is truncated only
+    then."""
     compare = vars(ReplicateHandler)["_compare"]
 
     def counted(
@@ -116,7 +117,7 @@ def positions_count_uncompared(patch: Patch) -> None:
 
 
 def nothing_is_ever_cut(patch: Patch) -> None:
-    """Q4: a position that the leader's log reaches agrees with it, whatever the epochs."""
+    """Q4: a position counts as equal if the leader's log reaches it, whatever the epochs."""
     difference = replicate_handler.compare_position
 
     def none(known: Replica, asked: FollowerPosition) -> QueueAnswer | None:
@@ -150,13 +151,14 @@ def anything_is_appended(patch: Patch) -> None:
 
 
 def late_answers_are_appended(patch: Patch) -> None:
-    """Q5: the answer to a request that was given up is appended, wherever the log ends now."""
+    """Q5: the answer to an abandoned request is appended, wherever the log ends now."""
     late_answers_count(patch)
     anything_is_appended(patch)
 
 
 def who_is_asked_for_does_not_count(patch: Patch) -> None:
-    """Q6: a follower counts for the HW only once its growth is known to be committed."""
+    """Q6: a follower counts for the HW only once its addition to the ISR is known to be
+    committed."""
 
     def none(change: leadership.PendingIsrChange, _added: Sequence[str], version: int) -> None:
         change.added, change.version, change.resolved_at = (), version, None
@@ -165,7 +167,7 @@ def who_is_asked_for_does_not_count(patch: Patch) -> None:
 
 
 def older_processes_join(patch: Patch) -> None:
-    """Q6: an ISR change may name an instance epoch that is over."""
+    """Q6: an ISR change may name an instance epoch that has ended."""
 
     def find(cluster: ClusterState, broker_id: str, _epoch: int) -> KnownBroker | None:
         return cluster.brokers.get(broker_id)
@@ -174,12 +176,12 @@ def older_processes_join(patch: Patch) -> None:
 
 
 def one_copy_is_enough(patch: Patch) -> None:
-    """Q7: the HW moves whatever is left of the ISR."""
+    """Q7: the HW moves however small the ISR is."""
     patch.setattr(leadership, "required_in_sync", lambda _config, _replicas: 1)
 
 
 def nobody_stays_eligible(patch: Patch) -> None:
-    """Q7: who leaves a small ISR cannot be elected any more."""
+    """Q7: a replica that leaves a small ISR is no longer eligible."""
     set_isr = replica_set.set_isr
 
     def forget(s: replica_set.ReplicaSet, isr: Sequence[str], _need: int) -> replica_set.ReplicaSet:
@@ -190,7 +192,7 @@ def nobody_stays_eligible(patch: Patch) -> None:
 
 
 def beyond_the_hw_is_illegal(patch: Patch) -> None:
-    """Q8: a pull beyond the HW known here is corrected to it."""
+    """Q8: a pull beyond the HW that the node knows is corrected to that HW."""
     serve = vars(pull_handler.PullHandler)["_serve"]
 
     def corrected(
@@ -211,7 +213,7 @@ def beyond_the_hw_is_illegal(patch: Patch) -> None:
 
 
 def ends_told_too_early(patch: Patch) -> None:
-    """Q8: a new leader tells its HW as the end before it has caught up with its election."""
+    """Q8: a new leader answers its HW as the end before it has reached its end at election."""
     ended = vars(pull_handler.PullHandler)["_ended"]
 
     def early(self: pull_handler.PullHandler, *asked: object) -> Replica:
@@ -226,12 +228,12 @@ def ends_told_too_early(patch: Patch) -> None:
 
 
 def followers_hear_no_hw(patch: Patch) -> None:
-    """Q8: a HW that moves wakes no held REPLICATE."""
+    """Q8: a move of the HW wakes no held REPLICATE."""
     patch.setattr(ReplicateHandler, "hw_moved", lambda _self, _replica, _now: None)
 
 
 def what_has_no_room_is_forgotten(patch: Patch) -> None:
-    """Q8: of a queue that had no room in an answer nothing more is said until something is new."""
+    """Q8: a queue that had no room in an answer is not answered until it has something new."""
     told = vars(ReplicateHandler)["_told"]
 
     def forget(self: ReplicateHandler, follower: FetchSession, answer: QueueAnswer) -> None:
@@ -242,7 +244,7 @@ def what_has_no_room_is_forgotten(patch: Patch) -> None:
 
 
 def the_hw_is_enough_to_join(patch: Patch) -> None:
-    """Q6: who has the HW joins, however far it is behind."""
+    """Q6: a follower that has reached the HW joins, however far behind it is."""
     may_join = leadership.Leadership.may_join
 
     def hasty(
@@ -254,12 +256,12 @@ def the_hw_is_enough_to_join(patch: Patch) -> None:
 
 
 def producers_without_windows(patch: Patch) -> None:
-    """Q9: nothing is remembered, a retry is appended once more."""
+    """Q9: no batch is remembered, so a retry is appended again."""
     patch.setattr(ProducerWindows, "find", lambda _self, _head: None)
 
 
 def duplicates_answered_at_once(patch: Patch) -> None:
-    """Q9: a duplicate is answered although its original is not as safe as was asked."""
+    """Q9: a duplicate is answered although its original is not as safe as requested."""
     wait = vars(produce_handler.ProduceHandler)["wait"]
 
     def answered(

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def gaps_go_unseen(patch: Patch) -> None:
-    """R1: a frame that was lost in a stream ends nothing."""
+    """R1: a lost frame does not end the stream."""
     taken = RaftLinks.from_peer
 
     def any_number(
@@ -64,7 +64,7 @@ def gaps_go_unseen(patch: Patch) -> None:
 
 
 def appends_cut_every_overlap(patch: Patch) -> None:
-    """R2: an append cuts whatever follows its beginning, as PySyncObj is shipped."""
+    """R2: an append truncates everything after its beginning, as in PySyncObj as shipped."""
 
     def on_append(
         self: message_handler.RaftMessageHandler, peer: str, append: AppendEntries
@@ -92,7 +92,7 @@ def appends_cut_every_overlap(patch: Patch) -> None:
 
 
 def rejections_step_back(patch: Patch) -> None:
-    """R3: a rejected append asks for one entry earlier, once a heartbeat."""
+    """R3: a rejected append steps back by one entry per heartbeat."""
 
     def follow(
         self: message_handler.RaftMessageHandler,
@@ -115,7 +115,7 @@ def _asking(placed: MatchedAppend, wanted: int) -> MatchedAppend:
 
 
 def hints_ask_for_the_first(patch: Patch) -> None:
-    """R11: a rejected append asks for the very first entry, whatever is held."""
+    """R11: a rejected append asks for the very first entry, whatever the log has."""
 
     def rejected(log: RaftLog, commit_index: int, _applied: int) -> MatchedAppend:
         return at_the_end(log, commit_index, wanted=2)
@@ -138,7 +138,7 @@ def votes_are_forgotten(patch: Patch) -> None:
 
 
 def commits_wait_for_the_heartbeat(patch: Patch) -> None:
-    """R5: what was submitted leaves with the next heartbeat."""
+    """R5: submitted commands leave with the next heartbeat."""
     shipped = engine_adapter.EngineAdapter.ship_submitted
 
     def later(self: engine_adapter.EngineAdapter) -> None:
@@ -174,7 +174,7 @@ def every_snapshot_is_installed(patch: Patch) -> None:
 
 
 def openings_wipe_the_journal(patch: Patch) -> None:
-    """R7: a start with a snapshot begins the journal anew, as PySyncObj does for lists."""
+    """R7: a start with a snapshot clears the journal, as PySyncObj does for lists."""
 
     def wiped(self: RaftLog, snapshot: RaftSnapshot, _stored: StoredJournal) -> None:
         vars(self)["_members_before"] = frozenset(snapshot.members)
@@ -185,7 +185,7 @@ def openings_wipe_the_journal(patch: Patch) -> None:
 
 
 def messages_leave_before_the_sync(patch: Patch) -> None:
-    """R8: messages and answers leave first, the sync comes now and then."""
+    """R8: messages and answers leave before the sync, which runs now and then."""
 
     def tick(self: RaftNode, now: float) -> None:
         own: Any = self
@@ -201,7 +201,7 @@ def messages_leave_before_the_sync(patch: Patch) -> None:
 
 
 def an_empty_folder_is_taken(patch: Patch) -> None:
-    """R9: a name server whose folder is gone begins again under its old raft id."""
+    """R9: a name server with an empty folder starts again under its old raft id."""
     claim = vars(journal)["_claim"]
 
     def any_folder(path: Path, wanted: object, *, create: bool) -> bool:
@@ -212,7 +212,7 @@ def an_empty_folder_is_taken(patch: Patch) -> None:
 
 
 def answers_of_any_term_count(patch: Patch) -> None:
-    """R10: an answer counts in whatever term it was given."""
+    """R10: an answer counts whatever term it was given in."""
     counted = vars(message_handler.RaftMessageHandler)["_on_response"]
 
     def on_answer(
@@ -232,7 +232,7 @@ def votes_count_as_often_as_they_come(patch: Patch) -> None:
 
 
 def old_sessions_are_heard(patch: Patch) -> None:
-    """R10: what was said in an older session is taken in the new one."""
+    """R10: frames of an older session are accepted in the new one."""
     up = peer_outboxes.PeerOutboxes.is_up
 
     def any_session(
@@ -244,7 +244,7 @@ def old_sessions_are_heard(patch: Patch) -> None:
 
 
 def changes_name_one_name_each(patch: Patch) -> None:
-    """R12: an entry says who is added or removed, not who counts from then on."""
+    """R12: an entry names the member that is added or removed, not all that count from then on."""
 
     def as_asked(_self: engine_adapter.EngineAdapter, change: MembershipChange) -> bytes:
         return pack_change(change)
@@ -253,14 +253,14 @@ def changes_name_one_name_each(patch: Patch) -> None:
 
 
 def anybody_changes_members(patch: Patch) -> None:
-    """R12: who is a member is changed for clients that do not hold the cluster key."""
+    """R12: clients without the cluster key may change the membership."""
     patch.setattr(acceptor, "OPERATORS_ONLY", ())
     patch.setattr(acceptor, "OPERATOR_COMMANDS", ())
     patch.setattr(acceptor, "CLIENT_COMMANDS", (*acceptor.CLIENT_COMMANDS, RemoveBroker))
 
 
 def nobody_asks_newcomers(patch: Patch) -> None:
-    """R12: a name server is added without asking whether it is there."""
+    """R12: a name server is added before it has answered."""
 
     def unasked(_self: NameServer, _request: AddNameServer, on_end: OnEnd) -> None:
         on_end(None)
@@ -269,12 +269,12 @@ def nobody_asks_newcomers(patch: Patch) -> None:
 
 
 def majorities_are_not_minded(patch: Patch) -> None:
-    """R12: a member is removed although too few of the others are reachable."""
+    """R12: a member is removed although too few of the others can be reached."""
     patch.setattr(MembershipChanges, "_stranded", lambda _self, _members, _newcomers: None)
 
 
 def changes_come_all_at_once(patch: Patch) -> None:
-    """R12: a membership change does not wait for the one before."""
+    """R12: a membership change does not wait for the previous one."""
     refusal = vars(engine_adapter.EngineAdapter)["_refusal_of"]
 
     def never_pending(
@@ -287,7 +287,7 @@ def changes_come_all_at_once(patch: Patch) -> None:
 
 
 def the_silence_is_the_brokers(patch: Patch) -> None:
-    """R13: a raft leader that was away, or begins, blames the brokers for it."""
+    """R13: a Raft leader that is new, or was paused, fences brokers for its own silence."""
 
     def wake(self: LeaderDuties, now: float) -> None:
         vars(self)["_now"] = now
@@ -302,7 +302,7 @@ def the_silence_is_the_brokers(patch: Patch) -> None:
 
 
 def fences_of_any_term(patch: Patch) -> None:
-    """R13: a fence is applied though another leads by then."""
+    """R13: a fence is applied although another leader has been elected."""
 
     def always(cluster: ClusterState, command: FenceBroker) -> CommandOutcome:
         now = FenceBroker(command.broker, command.instance_epoch, cluster.term, command.time_ms)
@@ -312,7 +312,7 @@ def fences_of_any_term(patch: Patch) -> None:
 
 
 def watches_answer_older(patch: Patch) -> None:
-    """R14: a name server that is behind answers with what it has."""
+    """R14: a name server that is behind answers WATCH with its older version."""
 
     def take(
         self: watch_handler.WatchHandler,
@@ -342,6 +342,6 @@ def older_views_are_followed(patch: Patch) -> None:
 
 
 def metadata_goes_back(patch: Patch) -> None:
-    """R14: such an answer is followed, although a newer view is known."""
+    """R14: such an answer is applied, although a newer view is known."""
     watches_answer_older(patch)
     older_views_are_followed(patch)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def the_end_is_written_later(patch: Patch) -> None:
-    """Q10: what `state` says of the log is that of the turn before."""
+    """Q10: family `state` describes the log as it was one turn earlier."""
     stage = replica.Replica.stage_record
     record = replica.Replica.record
     before: WeakKeyDictionary[Replica, LogState] = WeakKeyDictionary()
@@ -49,7 +49,7 @@ def the_end_is_written_later(patch: Patch) -> None:
 
 
 def append_time_follows_the_clock(patch: Patch) -> None:
-    """Q10: an append time is the wall clock's, even when that went back."""
+    """Q10: the append time is the wall clock's, even if that was set back."""
     append = replica.Replica.append_batch
 
     def plain(
@@ -67,12 +67,12 @@ def append_time_follows_the_clock(patch: Patch) -> None:
 
 
 def leases_never_end(patch: Patch) -> None:
-    """Q11: a leader that nobody has heard of for long still tells where its queues end."""
+    """Q11: a leader whose lease has expired still answers the ends of its queues."""
     patch.setattr(Lease, "holds", lambda self, _now: self.until > float("-inf"))
 
 
 def leases_from_the_answer(patch: Patch) -> None:
-    """Q11: the lease counts from when the grant arrived, not from when it was asked for."""
+    """Q11: the lease counts from the arrival of the grant, not from sending the heartbeat."""
     beaten = vars(Registration)["_beaten"]
 
     def late(
@@ -84,7 +84,7 @@ def leases_from_the_answer(patch: Patch) -> None:
 
 
 def state_runs_ahead(patch: Patch) -> None:
-    """Q12: the index takes in entries that are not below the HW."""
+    """Q12: the index takes entries that are not below the HW."""
     advance = index.QueueIndex.advance
 
     def ahead(self: index.QueueIndex, writes: WriteSet, _hw: At, blocks: int = 4) -> bool:
@@ -103,8 +103,8 @@ def suspects_are_trusted(patch: Patch) -> None:
 
 
 def logs_open_in_the_default_mode(patch: Patch) -> None:
-    """Q13: a damaged write-ahead log is opened up to the damage without a word (and what was
-    synced is not counted, which would cover it)."""
+    """Q13: a damaged write-ahead log is silently opened up to the damage (and the count of synced
+    writes, which would reveal it, is off)."""
     modes = SimpleNamespace(
         tolerate_corrupted_tail_records=DBRecoveryMode.point_in_time,
         point_in_time=DBRecoveryMode.point_in_time,
@@ -114,7 +114,7 @@ def logs_open_in_the_default_mode(patch: Patch) -> None:
 
 
 def the_damaged_stay(patch: Patch) -> None:
-    """Q14: a replica that says it is damaged is marked, and stays in the ISR."""
+    """Q14: a replica that reports damage is marked, and stays in the ISR."""
 
     def marked(s: replica_set.ReplicaSet, broker: str, _need: int) -> replica_set.ReplicaSet:
         return replica_set.intern_replica_set(
@@ -125,7 +125,7 @@ def the_damaged_stay(patch: Patch) -> None:
 
 
 def committers_tell_too_early(patch: Patch) -> None:
-    """Q1: the real committer says `Synced`, and syncs then."""
+    """Q1: the real committer reports `Synced` first and syncs afterwards."""
     sync = vars(Committer)["_sync"]
 
     def told(self: Committer, token: int) -> bool:
@@ -136,7 +136,7 @@ def committers_tell_too_early(patch: Patch) -> None:
 
 
 def committers_go_on(patch: Patch) -> None:
-    """Q14: the real committer's fsync failed, and it syncs what comes next."""
+    """Q14: the real committer goes on syncing after an fsync has failed."""
     sync = vars(Committer)["_sync"]
 
     def goes_on(self: Committer, token: int) -> bool:
@@ -147,7 +147,7 @@ def committers_go_on(patch: Patch) -> None:
 
 
 def failed_syncs_are_repeated(patch: Patch) -> None:
-    """Q14: an fsync that failed is tried again, and then succeeds."""
+    """Q14: an fsync that failed is repeated, and then succeeds."""
     done = vars(Process)["_sync_done"]
 
     def again(self: Process, token: int, mark: int) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def deliveries_need_no_lease(patch: Patch) -> None:
-    """P10: a leader that nobody has heard of for long goes on delivering."""
+    """P10: a leader whose lease has expired still delivers."""
 
     def may_take(self: Dispatcher, consumer: AttachedConsumer) -> bool:
         return consumer.ready and consumer.permits.open and not consumer.full and not self.full
@@ -73,7 +73,7 @@ def counts_are_not_written_down(patch: Patch) -> None:
 
 
 def the_floor_is_all_that_is_known(patch: Patch) -> None:
-    """P10: a new leader knows the floor, and not what is acknowledged above it."""
+    """P10: a new leader knows the floor, and no acknowledgements above it."""
     known = SubscriptionLookup.known
 
     def less(
@@ -87,7 +87,7 @@ def the_floor_is_all_that_is_known(patch: Patch) -> None:
 
 
 def new_leaders_serve_at_once(patch: Patch) -> None:
-    """P10: a new leader serves before it has applied what earlier ones wrote down."""
+    """P10: a new leader serves before it has applied the entries of earlier leaders."""
     led = SubscriptionLookup.led
 
     def hasty(self: SubscriptionLookup, message: Receive) -> tuple[Replica, Leadership]:
@@ -106,7 +106,7 @@ def new_leaders_serve_at_once(patch: Patch) -> None:
 
 
 def permits_outlive_their_session(patch: Patch) -> None:
-    """P10: who comes again has the permits of before."""
+    """P10: a consumer that attaches again keeps its earlier permits."""
     attach, detach = vars(Dispatcher)["_attach"], vars(Dispatcher)["_detach"]
     left: dict[tuple[Dispatcher, str], Permits] = {}
 
@@ -124,7 +124,7 @@ def permits_outlive_their_session(patch: Patch) -> None:
 
 
 def batches_are_cut_to_the_permits(patch: Patch) -> None:
-    """P10: of a batch only as much is sent as there are permits, and the rest is passed over."""
+    """P10: a batch is cut to the permits, and its rest is skipped."""
     send = vars(Dispatcher)["_send"]
 
     def cut(
@@ -143,18 +143,18 @@ def batches_are_cut_to_the_permits(patch: Patch) -> None:
 
 
 def moving_slots_are_not_drained(patch: Patch) -> None:
-    """P10: a slot that moves is its new owner's at once, whatever the old one holds."""
+    """P10: a slot that moves belongs to its new owner at once, whatever the old one holds."""
     patch.setattr(KeySharedBacklog, "_drain", lambda _self, _consumer: None)
 
 
 def what_is_postponed_holds_nothing_up(patch: Patch) -> None:
-    """P10: what follows a message of its key goes on while that waits to come again."""
+    """P10: later messages of a key are delivered while an earlier one waits for redelivery."""
     patch.setattr(KeySharedBacklog, "postponed", lambda _self, _start, _bits: None)
     patch.setattr(KeySharedBacklog, "due", lambda _self, _start, _bits: None)
 
 
 def anybody_is_exclusive(patch: Patch) -> None:
-    """P10: a second exclusive consumer is let in."""
+    """P10: a second exclusive consumer is admitted."""
 
     def attached(self: SingleActiveDispatcher, consumer: AttachedConsumer) -> None:
         vars(SingleActiveDispatcher)["_choose"](self, consumer)
@@ -163,7 +163,7 @@ def anybody_is_exclusive(patch: Patch) -> None:
 
 
 def the_next_one_does_not_wait(patch: Patch) -> None:
-    """P10: of failover the next one is served while the one before may still acknowledge."""
+    """P10: the next failover consumer is served while the previous one may still acknowledge."""
     pump = vars(SingleActiveDispatcher)["_pump"]
 
     def hasty(self: SingleActiveDispatcher) -> None:
@@ -174,7 +174,7 @@ def the_next_one_does_not_wait(patch: Patch) -> None:
 
 
 def what_comes_again_is_not_judged(patch: Patch) -> None:
-    """P10: what was read is delivered, acknowledged or not."""
+    """P10: every message that is read is delivered, acknowledged or not."""
 
     def judge(_self: Dispatcher, entry: Entry, only: int = -1, *, damaged: bool = False) -> int:
         return 0 if damaged else ((1 << entry.head.count) - 1) & only
@@ -183,7 +183,7 @@ def what_comes_again_is_not_judged(patch: Patch) -> None:
 
 
 def what_a_consumer_had_is_forgotten(patch: Patch) -> None:
-    """P10: what a consumer held when it went comes to nobody."""
+    """P10: messages that a detached consumer held are not redelivered."""
 
     def detach(self: Dispatcher, consumer: AttachedConsumer) -> None:
         self.unacked -= consumer.held.count
@@ -195,5 +195,5 @@ def what_a_consumer_had_is_forgotten(patch: Patch) -> None:
 
 
 def time_outs_come_to_nothing(patch: Patch) -> None:
-    """P10: what is not acknowledged in time stays with its consumer."""
+    """P10: messages that were not acknowledged in time stay with their consumer."""
     patch.setattr(Dispatcher, "_overdue", lambda _self, _consumer, _spans: None)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def commits_release_all(patch: Patch) -> None:
-    """T1: a commit releases all that its application has parked, listed or not."""
+    """T1: a commit releases everything that its application has parked, listed or not."""
 
     def places(
         self: DecisionExecutor, replica: Replica, leading: Leadership, view: DecisionView
@@ -56,7 +56,7 @@ def every_commit_wins(patch: Patch) -> None:
 
 
 def aborts_are_forgotten(patch: Patch) -> None:
-    """T1: an attempt that was aborted is committed all the same."""
+    """T1: an aborted attempt can still be committed."""
     commit = vars(transaction_commands)["_commit"]
 
     def forgotten(cluster: ClusterState, command: Decide, app: ApplicationState) -> CommandOutcome:
@@ -68,7 +68,7 @@ def aborts_are_forgotten(patch: Patch) -> None:
 
 
 def drops_by_its_own_clock(patch: Patch) -> None:
-    """T2: a leader drops what waits too long for its decision."""
+    """T2: a leader drops batches that wait too long for a decision."""
     step = DecisionExecutor.step
 
     def nobody_asks(self: OrphanAborter, turn: BrokerTurn) -> None:
@@ -101,7 +101,7 @@ def drops_by_its_own_clock(patch: Patch) -> None:
 
 
 def nobody_goes_on(patch: Patch) -> None:
-    """T3: a new leader takes what an earlier one began to release for released."""
+    """T3: a new leader treats a release that an earlier one began as complete."""
 
     def done(replica: Replica, leading: Leadership) -> None:
         release = replica.parked.release
@@ -121,7 +121,8 @@ def goes_on_uncertain(patch: Patch) -> None:
 
 
 def reports_what_is_appended(patch: Patch) -> None:
-    """T3: a leader reports what it has appended, before it lies below the HW."""
+    """T3: a leader reports a decision once it has appended its release, before that is below the
+    HW."""
     settle = DecisionReports.settle
 
     def early(self: DecisionReports, replica: Replica, turn: BrokerTurn) -> None:
@@ -138,7 +139,7 @@ def reports_what_is_appended(patch: Patch) -> None:
 
 
 def one_report_is_enough(patch: Patch) -> None:
-    """T3: a decision ends with the first queue that has reported it."""
+    """T3: a decision ends when the first queue has reported it."""
     reported = TransactionTable.reported
 
     def all_of_them(self: TransactionTable, number: int, key: QueueKey) -> None:
@@ -150,5 +151,5 @@ def one_report_is_enough(patch: Patch) -> None:
 
 
 def parts_are_seen(patch: Patch) -> None:
-    """T3: readers see what is released as it comes."""
+    """T3: readers see the batches of a release one by one."""
     patch.setattr(Replica, "readable", property(lambda self: self.hw))

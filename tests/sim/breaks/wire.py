@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def strangers_get_no_answer(patch: Patch) -> None:
-    """W1: a request that comes before its HELLO is dropped in silence."""
+    """W1: a request before its HELLO is dropped without an answer."""
     admit = Acceptor.admit
 
     def silent(
@@ -42,7 +42,7 @@ def _asks_for_hello(frames: Sequence[Frame]) -> bool:
 
 
 def requests_are_not_sent_again(patch: Patch) -> None:
-    """W1: after a new HELLO the requests that wait are not sent again."""
+    """W1: outstanding requests are not sent again after a new HELLO."""
     welcomed = vars(Session)["_welcomed"]
 
     def quiet(self: Session, message: Welcome, out: Effects, now: float) -> None:
@@ -67,12 +67,12 @@ class _Anything(int):
 
 
 def checksums_are_not_compared(patch: Patch) -> None:
-    """W2: whatever the checksums say, they hold."""
+    """W2: a batch is accepted whatever its checksums are."""
     patch.setattr(validation, "crc32c", lambda _data: _Anything())
 
 
 def lengths_are_not_bounded(patch: Patch) -> None:
-    """W3: a body is unpacked to whatever it says, and compared only then."""
+    """W3: a body is decompressed to any length, and its length is compared only then."""
     patch.setattr(validation, "MAX_BODY", 1 << 62)
 
     def unpacked(stored: bytes, _plain_length: int) -> bytes:
