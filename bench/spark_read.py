@@ -47,7 +47,7 @@ def register_toy(spark: SparkSession, count: int) -> None:
     each = count // QUEUES // BATCH
 
     # Local classes are pickled by value, because Spark's workers cannot import this module.
-    class Reader(DataSourceReader):
+    class RepeatingReader(DataSourceReader):
         """A reader that returns the same record batch again and again."""
 
         def __init__(self, names: list[str]) -> None:
@@ -83,7 +83,7 @@ def register_toy(spark: SparkSession, count: int) -> None:
 
         def reader(self, schema: StructType) -> DataSourceReader:
             """Return a reader of the requested columns."""
-            return Reader(schema.names)
+            return RepeatingReader(schema.names)
 
     spark.dataSource.register(Toy)
 

@@ -1,7 +1,7 @@
 """The walls of the house: which part may import what, and where the outside world may be touched.
 
-DESIGN: cores are pure.  Sockets, disks, clocks, threads and randomness are met only in the thin
-skins listed here, so that a whole cluster can run in one process from one seed.
+Cores are pure (docs/ARCHITECTURE.md).  Sockets, disks, clocks, threads and randomness are met only
+in the thin skins listed here, so that a whole cluster can run in one process from one seed.
 """
 
 import ast
@@ -386,24 +386,25 @@ def upward_imports(rooms: dict[str, set[str]], table: str) -> list[str]:
 
 
 def public_classes(sources: dict[str, str]) -> dict[str, set[str]]:
-    """Each public class name → where it is defined; asyncio twins count as one."""
+    """Each public class name, nested ones too → where it is defined; asyncio twins count as one."""
     found: dict[str, set[str]] = {}
     for module, source in sources.items():
-        for node in ast.parse(source).body:
+        for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, set()).add(module.replace(".aio.", "."))
     return found
 
 
 def product_sources() -> dict[str, str]:
-    """The source of every module that is shipped, and of the benchmarks, by its dotted name."""
+    """The source of each module, those of the benchmarks and the demo included, by its dotted name."""
     found = {
         f"{portion}.{name}": source
         for portion in MAY_IMPORT
         for name, source in modules(portion).items()
     }
-    for path in sorted((ROOT / "bench").rglob("*.py")):
-        found[f"bench.{path.stem}"] = path.read_text(encoding="utf-8")
+    for folder in ("bench", "demo"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            found[f"{folder}.{path.stem}"] = path.read_text(encoding="utf-8")
     return found
 
 
@@ -425,7 +426,7 @@ def test_a_portion_imports_only_what_it_may(portion: str) -> None:
         for name, source in modules(portion).items()
         if (foreign := foreign_portions(portion, source))
     }
-    assert crossed == {}, "the table of DESIGN §2 forbids these"
+    assert crossed == {}, "the table of portions in docs/ARCHITECTURE.md forbids these"
 
 
 @pytest.mark.parametrize("binding", sorted(BINDINGS))
@@ -678,6 +679,7 @@ def test_circles_and_upward_imports_are_seen() -> None:
 
 
 def test_names_with_two_meanings_and_bare_constants_are_seen() -> None:
-    sources = {"a.x": "class Queue: ...", "b.y": "class Queue: ...", "b.aio.y": "class Queue: ..."}
+    nested = "def open() -> None:\n    class Queue: ..."
+    sources = {"a.x": "class Queue: ...", "b.y": nested, "b.aio.y": "class Queue: ..."}
     assert public_classes(sources) == {"Queue": {"a.x", "b.y"}}
     assert bare_constants("MOST: Final = 3\nMAX_BYTES = 4\nPAUSE = 1.0") == ["MOST", "PAUSE"]

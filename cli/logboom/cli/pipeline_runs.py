@@ -109,7 +109,7 @@ def rows_bar(job: str) -> Iterator[ProgressBar]:
     """Show a progress bar that counts rows. Their total is not known in advance."""
     with progress(job, None) as bar:
 
-        class Rows:
+        class RowCounter:
             """A bar that shows how many rows are done."""
 
             def to(self, done: int) -> None:
@@ -121,7 +121,7 @@ def rows_bar(job: str) -> Iterator[ProgressBar]:
                 """Change the text of the bar."""
                 bar.say(text)
 
-        yield Rows()
+        yield RowCounter()
 
 
 def trigger(every: str, *, continuous: bool) -> str:

@@ -56,7 +56,7 @@ def progress(text: str, total: int | None, *, hidden: bool = False) -> Iterator[
     with RichProgress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(text, total=total)
 
-        class Bar:
+        class RichBar:
             """The bar of the block."""
 
             def to(self, done: int) -> None:
@@ -67,4 +67,4 @@ def progress(text: str, total: int | None, *, hidden: bool = False) -> Iterator[
                 """Rename the bar."""
                 bars.update(task, description=text)
 
-        yield Bar()
+        yield RichBar()

@@ -126,7 +126,7 @@ class _SnapshotSerializer:
         return None if data is None else (data, True, True)
 
     def setTransmissionData(self, snapshot: RaftSnapshot) -> bool:  # noqa: N802 - PySyncObj's name
-        assert self.install is not None, "the node connects the door before any frame"
+        assert self.install is not None, "the node sets `install` before any frame"
         self.install(snapshot)
         return True
 
@@ -143,7 +143,7 @@ def engine_class(module: ModuleType) -> Any:
     """Derive our class from the `SyncObj` in a private copy of PySyncObj's module."""
     base: Any = module.SyncObj
 
-    class Peer(module.Node):  # type: ignore[name-defined,misc]  # a module loaded at run time
+    class RaftPeer(module.Node):  # type: ignore[name-defined,misc]  # a module loaded at run time
         """A node whose hash is the same in every process, so that sets of nodes iterate alike."""
 
         def __hash__(self) -> int:
@@ -155,7 +155,10 @@ def engine_class(module: ModuleType) -> Any:
         def __init__(self, host: EngineHost, node_id: str, others: list[str], conf: Any) -> None:
             self.host = host
             super().__init__(
-                Peer(node_id), [Peer(other) for other in others], conf, transportClass=_Transport
+                RaftPeer(node_id),
+                [RaftPeer(other) for other in others],
+                conf,
+                transportClass=_Transport,
             )
             # The node itself loads the newest snapshot, before the first tick (R9).
             self._SyncObj__needLoadDumpFile = False
@@ -185,17 +188,17 @@ def engine_class(module: ModuleType) -> Any:
             self.host.ship_submitted()
 
         def peer(self, node_id: str) -> Any:
-            return Peer(node_id)
+            return RaftPeer(node_id)
 
         def deliver(self, node_id: str, message: Message) -> None:
             """Hand a message to PySyncObj."""
-            self._SyncObj__onMessageReceived(Peer(node_id), message)
+            self._SyncObj__onMessageReceived(RaftPeer(node_id), message)
 
         def connect(self, node_id: str) -> None:
-            self._SyncObj__onNodeConnected(Peer(node_id))
+            self._SyncObj__onNodeConnected(RaftPeer(node_id))
 
         def disconnect(self, node_id: str) -> None:
-            self._SyncObj__onNodeDisconnected(Peer(node_id))
+            self._SyncObj__onNodeDisconnected(RaftPeer(node_id))
 
         def send_appends(self) -> None:
             """Send every connected member the entries that it lacks, or a heartbeat."""
@@ -206,14 +209,14 @@ def engine_class(module: ModuleType) -> Any:
             self.next_append_at = float("-inf")
 
         def add_peer(self, node_id: str, now: float) -> None:
-            node = Peer(node_id)
+            node = RaftPeer(node_id)
             self.others.add(node)
             self.next_index[node] = self.log.last_index + 1
             self.match_index[node] = 0
             self.answered_at[node] = now
 
         def drop_peer(self, node_id: str) -> None:
-            node = Peer(node_id)
+            node = RaftPeer(node_id)
             self.others.discard(node)
             self.connected.discard(node)
             for table in (self.next_index, self.match_index, self.answered_at):
