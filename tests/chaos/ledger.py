@@ -1,4 +1,4 @@
-"""Holds what clients saw against what the disks hold at the end: the promises of DESIGN §10.
+"""What clients saw, held against the disks at the end: the promises of docs/RELIABILITY.md.
 
 The logs are judged as those of the simulation (`tests/sim/judges/logs.py`). What clients saw is
 written down in rows of messages, and held against the logs afterwards.

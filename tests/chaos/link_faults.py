@@ -65,7 +65,7 @@ def cut_one_way(rig: Rig, rng: random.Random) -> Struck:
 
 @fault(stops_nobody=True)
 def raft_outage(rig: Rig, rng: random.Random) -> Struck:
-    """The name servers do not reach each other: no broker outage (DESIGN §6).
+    """The name servers do not reach each other: no broker outage (Q11).
 
     So long that who stops only when its lease is over (2 s) stands still for most of it.
     """

@@ -2,7 +2,7 @@
 
 Consumers come, leave, are killed, stop for longer than their sessions, lose their connections and
 come back, all by the seed, while leaders change and disks lose what was not synced. The wire, the
-dispatchers and the programs are each judged (`subscription_watch`, `_model`, `_ledger`).
+dispatchers and the programs are each judged (`subscription_watch`, `subscription_model`, `subscription_ledger`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What producers and readers saw, and the promises of DESIGN §10 checked against it.
+"""What producers and readers saw, held against the promises of docs/RELIABILITY.md.
 
 Payloads are unique: `<producer>/<number>`, numbers growing per producer. Offsets, values and order
 are checked as things happen; what the disks hold is compared at the end.

@@ -77,7 +77,7 @@ class Log:
         self.entries.append(Entry(peek(frame), frame))
 
     def read(self, offset: int, messages: int, size: int, batches: int) -> Sequence[Entry]:
-        """As `dispatch_events.Source` says."""
+        """See `dispatch_events.EntrySource`."""
         self.reads += 1
         found: list[Entry] = []
         if self.broken:
