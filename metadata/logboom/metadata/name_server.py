@@ -103,7 +103,7 @@ class NameServer:
         self._now = now
         self._rng = rng
         self._founders = config.members()
-        self.gate = Acceptor(config.id, cluster_key, rng)
+        self.acceptor = Acceptor(config.id, cluster_key, rng)
         self.raft = RaftNode(
             config.id,
             list(self._founders),
@@ -120,7 +120,7 @@ class NameServer:
         identity = Identity(config.id, "name-server", cluster_key=cluster_key)
         self.links = RaftLinks(identity, self.raft, rng)
         self._newcomers = Newcomers(identity, rng)
-        self._desk = WatchHandler(config.id, self)
+        self._watch_handler = WatchHandler(config.id, self)
         self._duties = LeaderDuties(config, self)
         self._changes = MembershipChanges(self)
         self._group_reads = GroupReads(self)
@@ -183,8 +183,8 @@ class NameServer:
             # Messages of this turn may rest on entries that are not on disk: send none (R8, R9).
             return Effects(stop=str(error))
         self._follow(out)
-        self._desk.end_due(out, now.mono)
-        self._desk.watches.forget(self.gate.sweep(now.mono))
+        self._watch_handler.end_due(out, now.mono)
+        self._watch_handler.watches.forget(self.acceptor.sweep(now.mono))
         self._end(out)
         return out
 
@@ -194,7 +194,7 @@ class NameServer:
             self.raft.deadline,
             self.links.deadline(),
             self._newcomers.deadline(),
-            self._desk.watches.deadline(),
+            self._watch_handler.watches.deadline(),
             self._duties.deadline(),
             self._stop_at,
         ]
@@ -203,7 +203,7 @@ class NameServer:
     def _take(self, event: Event, out: Effects) -> None:
         match event:
             case Received(peer=PeerAddress() as address, frames=frames):
-                admitted = self.gate.admit(address, frames, out, self._now.mono)
+                admitted = self.acceptor.admit(address, frames, out, self._now.mono)
                 if admitted is not None:
                     self._serve(*admitted, out)
             case Received(peer=str() as endpoint, frames=frames):
@@ -275,12 +275,12 @@ class NameServer:
             return
         shown, restored = self._shown, self._restored
         self._shown, self._restored = version, False
-        self.gate.cluster_id = cluster.cluster_id
-        self.gate.expel(removed_name_servers(cluster))
+        self.acceptor.cluster_id = cluster.cluster_id
+        self.acceptor.expel(removed_name_servers(cluster))
         members = name_servers(cluster, self._founders)
         views = [NameServerView(m.id, m.endpoint) for m in members.values()]
-        everybody = restored or shown <= 0 or views != self._desk.members
-        self._desk.members = views
+        everybody = restored or shown <= 0 or views != self._watch_handler.members
+        self._watch_handler.members = views
         peers = {m.id: m.raft_endpoint for m in members.values() if m.id != self.config.id}
         me = members.get(self.config.id)
         self.links.endpoint = me.raft_endpoint if me is not None else ""
@@ -295,7 +295,7 @@ class NameServer:
         groups.update(cluster.groups.changes.gone_since(shown))
         decided = cluster.transactions.changes
         decisions = bool(decided.changed_since(shown) or decided.gone_since(shown))
-        self._desk.wake(topics, groups, out, everybody=everybody, decisions=decisions)
+        self._watch_handler.wake(topics, groups, out, everybody=everybody, decisions=decisions)
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────
 
@@ -312,7 +312,7 @@ class NameServer:
                 self._reply(out, address, message.id, self._heartbeat(message))
             case Watch():
                 self._counts["watches"] += 1
-                self._desk.take(address, message, out, self._now.mono)
+                self._watch_handler.take(address, message, out, self._now.mono)
             case Propose():
                 self._propose(peer, message, out)
             case ListGroups() | DescribeGroup():
@@ -413,7 +413,7 @@ class NameServer:
         if leader == self.config.id:
             # It leads, but cannot be sure of its majority now.
             leader = None
-        known = {member.id: member.endpoint for member in self._desk.members}
+        known = {member.id: member.endpoint for member in self._watch_handler.members}
         text = f"{self.config.id} is not the raft leader: ask {leader or 'another, or wait'}"
         return NotLeader(text, leader=leader, endpoint=known.get(leader or ""))
 
@@ -440,8 +440,8 @@ class NameServer:
         figures.update(figures_of(self.state))
         figures.update(
             in_touch=int(self.in_touch),
-            watches_held=len(self._desk.watches),
-            sessions=len(self.gate),
+            watches_held=len(self._watch_handler.watches),
+            sessions=len(self.acceptor),
             raft_links_up=self.links.up_count(),
             raft_link_gaps=self.links.gaps,
             sends_dropped=self.sends_dropped,

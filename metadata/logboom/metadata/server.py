@@ -68,7 +68,7 @@ class NameServerProcess:
                 self.core = NameServer(
                     self.config, self._journal, rng, cluster_key, _now(), raft_config
                 )
-                self._sockets.kind_of = self.core.gate.kind_of
+                self._sockets.kind_of = self.core.acceptor.kind_of
             # Ctrl-C included: release what was opened, and let the error pass.
             except BaseException:
                 self._journal.close()

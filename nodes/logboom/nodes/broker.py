@@ -52,7 +52,7 @@ class Broker:
         """
         parts = BrokerParts(config, storage, rng, incarnation, cluster_key, plug_ins)
         context = parts.context
-        self.parts, self.context, self.gate = parts, context, parts.gate
+        self.parts, self.context, self.acceptor = parts, context, parts.acceptor
         self.stats, self.queues, self.routes = context.stats, context.queues, context.routes
         self.registration = context.registration
         self._services = parts.services
@@ -87,7 +87,7 @@ class Broker:
         """
         turn = BrokerTurn(now)
         self.queues.begin()
-        self.parts.upkeep.returned(turn.mono)
+        self.parts.maintenance.returned(turn.mono)
         self.parts.coordinator.returned(turn)
         for event in events:
             if isinstance(event, Received):
@@ -95,13 +95,13 @@ class Broker:
             elif isinstance(event, Synced):
                 self._synced(event.token, turn)
             elif isinstance(event, Call):
-                self.parts.stopping.begin(turn)
+                self.parts.shutdown.begin(turn)
             else:
                 # A sync that failed is never retried: its success would prove nothing (Q14).
                 turn.out.stop = f"the disk refused a sync ({event.reason}): check the disk"
         for step in self._steps:
             step(turn)
-        self.gate.sweep(turn.mono)
+        self.acceptor.sweep(turn.mono)
         for settle in self.parts.settling:
             settle(turn)
         # Last: the records of all logs that the turn changed, under the token of all its writes.
@@ -132,9 +132,9 @@ class Broker:
         if isinstance(peer, str):
             self.context.links.receive(peer, event.frames, turn)
             return
-        if event.untaken:
-            turn.untaken[peer] = event.untaken
-        admitted = self.gate.admit(peer, event.frames, turn.out, turn.mono)
+        if event.unsent_bytes:
+            turn.unsent_bytes[peer] = event.unsent_bytes
+        admitted = self.acceptor.admit(peer, event.frames, turn.out, turn.mono)
         if admitted is None:
             return
         session, message, turn.batches = admitted
@@ -165,7 +165,7 @@ class Broker:
         for service in self._services:
             table.update(service.figures(turn.mono))
         table.update(
-            sessions=len(self.gate),
+            sessions=len(self.acceptor),
             stores_set_aside=self.stores_set_aside,
             sends_dropped=self.sends_dropped,
             sends_waiting_bytes=self.sends_waiting_bytes,

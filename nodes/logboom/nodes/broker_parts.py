@@ -60,110 +60,135 @@ class BrokerParts:
         plug_ins: Sequence[DispatchFilter],
     ) -> None:
         """Create all parts; see `logboom.nodes.broker.Broker`."""
-        self.gate = Acceptor(config.id, cluster_key, rng)
+        self.acceptor = Acceptor(config.id, cluster_key, rng)
         context = make_context(config, storage, rng, incarnation, cluster_key, self)
         self.context = context
-        self.room = RoomReports(context.me, context.space, context.registration, context.proposals)
-        self.watcher = MetadataWatcher(
+        self.room_reports = RoomReports(
+            context.me, context.space, context.registration, context.proposals
+        )
+        self.metadata_watcher = MetadataWatcher(
             context.routes, context.links, context.servers, context.groups, self._learned
         )
-        self.isr = IsrKeeper(context)
-        self.damages = ReplicaRepair(
+        self.isr_keeper = IsrKeeper(context)
+        self.repair = ReplicaRepair(
             context,
-            lambda replica: self.fetching.unfollow(replica),
+            lambda replica: self.fetchers.unfollow(replica),
             lambda replica, turn: self.roles.refetch(replica, turn),
         )
-        self.returning = RestoredQueues(context)
-        found, refusal = self.damages.found, self.damages.refusal
-        self.feeder = ReplicateHandler(context, self.isr.position_counted, found)
-        appended = self.feeder.appended
-        self.fetching = ReplicaFetchers(context, found)
-        self.scrub = Scrubber(context, found)
-        self.compacting = Compactor(context, found, self.fetching.name_anew)
-        self.producing = ProduceHandler(context, refusal, appended)
-        self.pulling = PullHandler(context, self.damages, self.compacting.broken)
-        self.releasing = ReleaseScheduler(context, appended, found)
-        self.deciding = DecisionExecutor(context, self.releasing, appended, found)
+        self.restored_queues = RestoredQueues(context)
+        found, refusal = self.repair.found, self.repair.refusal
+        self.replicate_handler = ReplicateHandler(context, self.isr_keeper.position_counted, found)
+        appended = self.replicate_handler.appended
+        self.fetchers = ReplicaFetchers(context, found)
+        self.scrubber = Scrubber(context, found)
+        self.compactor = Compactor(context, found, self.fetchers.name_anew)
+        self.produce_handler = ProduceHandler(context, refusal, appended)
+        self.pull_handler = PullHandler(context, self.repair, self.compactor.broken)
+        self.release_scheduler = ReleaseScheduler(context, appended, found)
+        self.decision_executor = DecisionExecutor(context, self.release_scheduler, appended, found)
         self.decisions = context.make_proposals("decisions", DECISIONS_AT_ONCE)
-        self.reports = DecisionReports(context, self.decisions, self.deciding)
-        self.orphans = OrphanAborter(context, self.decisions, found)
-        self.desk = SubscriptionService(context, appended, found, plug_ins)
-        self.coordinator = GroupCoordinator(context, self.pulling)
+        self.decision_reports = DecisionReports(context, self.decisions, self.decision_executor)
+        self.orphan_aborter = OrphanAborter(context, self.decisions, found)
+        self.subscriptions = SubscriptionService(context, appended, found, plug_ins)
+        self.coordinator = GroupCoordinator(context, self.pull_handler)
         self.roles = ReplicaRoles(
-            context, self.producing, self.pulling, self.feeder, self.fetching, self.damages
+            context,
+            self.produce_handler,
+            self.pull_handler,
+            self.replicate_handler,
+            self.fetchers,
+            self.repair,
         )
-        self.stopping = ControlledShutdown(context, self.roles, self.coordinator.__len__)
-        trimmer = LogTrimmer(context, self.feeder, self.damages, self.compacting, self.desk.refresh)
-        self.upkeep = Maintenance(
-            context, self.feeder, self.producing, self.isr, self.fetching, trimmer
+        self.shutdown = ControlledShutdown(context, self.roles, self.coordinator.__len__)
+        trimmer = LogTrimmer(
+            context, self.replicate_handler, self.repair, self.compactor, self.subscriptions.refresh
         )
-        readers = (self.pulling.hw_moved, self.desk.hw_moved, self.compacting.hw_moved)
-        self.applier = LogApplier(context, self.damages, self.releasing, self.reports, readers)
-        self.indexer = LogIndexer(context, self.damages)
+        self.maintenance = Maintenance(
+            context,
+            self.replicate_handler,
+            self.produce_handler,
+            self.isr_keeper,
+            self.fetchers,
+            trimmer,
+        )
+        readers = (self.pull_handler.hw_moved, self.subscriptions.hw_moved, self.compactor.hw_moved)
+        self.applier = LogApplier(
+            context, self.repair, self.release_scheduler, self.decision_reports, readers
+        )
+        self.indexer = LogIndexer(context, self.repair)
         self.watermarks = self._make_watermarks()
         self.services = self._order_services()
         self.settling = self._order_settling()
 
     def _make_watermarks(self) -> HighWatermarks:
         followers = (
-            self.producing.hw_moved,
-            self.pulling.hw_moved,
-            self.feeder.hw_moved,
-            self.desk.hw_moved,
+            self.produce_handler.hw_moved,
+            self.pull_handler.hw_moved,
+            self.replicate_handler.hw_moved,
+            self.subscriptions.hw_moved,
             self.indexer.hw_moved,
             self.applier.hw_moved,
-            self.compacting.hw_moved,
+            self.compactor.hw_moved,
         )
         return HighWatermarks(
-            self.context, self.producing, self.applier, self.releasing, self.reports, followers
+            self.context,
+            self.produce_handler,
+            self.applier,
+            self.release_scheduler,
+            self.decision_reports,
+            followers,
         )
 
     def _order_services(self) -> tuple[Service, ...]:
         """Return all services, in the order in which the broker calls each of their methods."""
-        context, appended = self.context, self.feeder.appended
-        refusal = self.damages.refusal
-        access = SubscriptionLookup(context, self.desk, refusal)
+        context, appended = self.context, self.replicate_handler.appended
+        refusal = self.repair.refusal
+        access = SubscriptionLookup(context, self.subscriptions, refusal)
         return (
             # Requests that have timed out end before anything new is requested.
             context.links,
             context.registration,
-            self.watcher,
+            self.metadata_watcher,
             # Leaderships end and begin before everything that belongs to them.
             self.roles,
             context.proposals,
-            self.room,
-            self.damages,
-            self.returning,
-            self.upkeep,
+            self.room_reports,
+            self.repair,
+            self.restored_queues,
+            self.maintenance,
             # Batches are released before the turn applies anything, so none of them can have ended
             # in the same turn.
-            self.releasing,
+            self.release_scheduler,
             self.decisions,
-            self.deciding,
-            self.reports,
-            self.orphans,
-            HalfMessageChecker(context, self.damages.found),
-            self.pulling,
+            self.decision_executor,
+            self.decision_reports,
+            self.orphan_aborter,
+            HalfMessageChecker(context, self.repair.found),
+            self.pull_handler,
             ClientWatchHandler(context.routes, context.lease.holds),
             self.coordinator,
-            self.desk,
+            self.subscriptions,
             # A shutdown closes what all others have left open.
-            self.stopping,
+            self.shutdown,
             # These do nothing by the clock, or do it when the turn is settled.
             self.watermarks,
             self.applier,
-            self.isr,
-            self.feeder,
-            self.fetching,
+            self.isr_keeper,
+            self.replicate_handler,
+            self.fetchers,
             self.indexer,
-            self.compacting,
-            self.scrub,
-            self.producing,
-            RecallHandler(context, self.producing, refusal, appended),
-            EndHalfHandler(context, self.producing, self.releasing, self.damages, appended),
-            UndecidedHandler(context, self.damages),
-            SubscriptionHandler(access, self.desk, context.stats, self.pulling.offset_at),
-            SubscriptionAdminHandler(access, self.desk, context.stats),
+            self.compactor,
+            self.scrubber,
+            self.produce_handler,
+            RecallHandler(context, self.produce_handler, refusal, appended),
+            EndHalfHandler(
+                context, self.produce_handler, self.release_scheduler, self.repair, appended
+            ),
+            UndecidedHandler(context, self.repair),
+            SubscriptionHandler(
+                access, self.subscriptions, context.stats, self.pull_handler.offset_at
+            ),
+            SubscriptionAdminHandler(access, self.subscriptions, context.stats),
         )
 
     def _order_settling(self) -> tuple[Callable[[BrokerTurn], None], ...]:
@@ -174,29 +199,29 @@ class BrokerParts:
             self.watermarks.settle,
             # After the HWs, which let dispatchers deliver more. All changes of a queue's cursors
             # become one entry, before followers are answered, so that they get it at once.
-            self.desk.flush,
+            self.subscriptions.flush,
             # After the HWs, since only entries below them are applied (Q12). Once per turn, since
             # staged rows can be read only in the next one.
             self.applier.apply,
             # After `apply`, which ends releases: readers see all of a transaction or nothing (T1).
-            self.pulling.serve,
+            self.pull_handler.serve,
             # After all reports of the turn, which share one AlterIsr.
-            self.isr.propose,
+            self.isr_keeper.propose,
             # After everything that appends: each follower gets one answer, with every entry of the
             # turn and the HWs that were counted.
-            self.feeder.answer,
+            self.replicate_handler.answer,
             # After everything that appends to followed logs or truncates them: a position that is
             # sent is on disk, and belongs to the log as it is now (Q5).
-            self.fetching.ask,
+            self.fetchers.ask,
             # After `apply`, which completes decisions. The commits of the turn share one command,
             # and so do its reports.
             self.coordinator.requests.flush,
-            self.reports.flush,
+            self.decision_reports.flush,
             # Last, after every answer. Compaction stages nothing for a queue whose rows this turn
             # has already changed.
             self.indexer.advance,
-            self.compacting.advance,
-            self.scrub.check,
+            self.compactor.advance,
+            self.scrubber.check,
         )
 
     # ── events that concern all ─────────────────────────────────────────────────────────────────
@@ -204,12 +229,12 @@ class BrokerParts:
     def on_registered(self, turn: BrokerTurn) -> None:
         """Begin to work under a new instance epoch."""
         self.context.stats.count("registrations")
-        self.fetching.renew(self.context.registration.instance_epoch)
-        self.room.registered()
+        self.fetchers.renew(self.context.registration.instance_epoch)
+        self.room_reports.registered()
         # Damage is reported before any role is taken up again.
-        self.damages.registered(turn)
+        self.repair.registered(turn)
         self.roles.apply_all(turn)
-        self.compacting.configure(self.context.routes.topics, turn)
+        self.compactor.configure(self.context.routes.topics, turn)
 
     def on_fenced(self, turn: BrokerTurn) -> None:
         """End all work under the instance epoch."""
@@ -219,15 +244,15 @@ class BrokerParts:
 
     def on_version(self, version: int, turn: BrokerTurn) -> None:
         """Ask elsewhere if the metadata is newer than what this broker was told."""
-        self.watcher.heard_of(version, turn)
+        self.metadata_watcher.heard_of(version, turn)
 
     def unheard(self, now: float) -> list[str]:
         """Return the brokers that should replicate from this one and are silent."""
-        return self.feeder.unheard(now)
+        return self.replicate_handler.unheard(now)
 
     def _learned(self, topics: list[str], groups: list[str], turn: BrokerTurn) -> None:
         """Follow the broker's copy of the metadata, which went forward."""
-        self.gate.cluster_id = self.context.routes.cluster_id
+        self.acceptor.cluster_id = self.context.routes.cluster_id
         # Roles depend on the lease, so it comes first.
         self.context.lease.learned(self.context.routes.version)
         for service in self.services:

@@ -46,10 +46,10 @@ class Maintenance(Service):
     def __init__(
         self,
         context: BrokerContext,
-        feeder: ReplicateHandler,
-        producing: ProduceHandler,
+        replicate_handler: ReplicateHandler,
+        produce_handler: ProduceHandler,
         isr: IsrKeeper,
-        fetching: ReplicaFetchers,
+        fetchers: ReplicaFetchers,
         trimmer: LogTrimmer,
     ) -> None:
         self._config = context.config
@@ -57,10 +57,10 @@ class Maintenance(Service):
         self._links = context.links
         self._servers = context.servers
         self._stats = context.stats
-        self._feeder = feeder
-        self._producing = producing
+        self._replicate_handler = replicate_handler
+        self._produce_handler = produce_handler
         self._isr = isr
-        self._fetching = fetching
+        self._fetchers = fetchers
         self._trimmer = trimmer
         self.next_at = float("-inf")
         """Monotonic time of the next round."""
@@ -79,7 +79,7 @@ class Maintenance(Service):
         away = now - self._last_turn
         if away > STALL_S:
             self._stats.count("absences")
-            self._feeder.forgive(now, away)
+            self._replicate_handler.forgive(now, away)
             for replica in self._queues.led.values():
                 assert replica.leading is not None
                 for progress in replica.leading.followers.values():
@@ -95,12 +95,12 @@ class Maintenance(Service):
         if turn.mono < self.next_at:
             return
         self.next_at = turn.mono + ROUND_INTERVAL_S
-        heard = self._feeder.heard()
+        heard = self._replicate_handler.heard()
         period = self._config.out_of_sync_ms / 1000
         for replica in self._queues.led.values():
             leading = replica.leading
             assert leading is not None
-            self._producing.expire(leading, turn.mono)
+            self._produce_handler.expire(leading, turn.mono)
             if len(leading.isr) > 1:
                 slow = leading.laggards(replica.end, turn.mono, period, heard)
                 if slow:
@@ -129,7 +129,7 @@ class Maintenance(Service):
                 self._isr.grow(replica, broker)
 
     def _hang_up(self, turn: BrokerTurn) -> None:
-        self._links.keep_only({*self._servers.endpoints, *self._fetching.endpoints()}, turn)
+        self._links.keep_only({*self._servers.endpoints, *self._fetchers.endpoints()}, turn)
 
     def _expire_producers(self, turn: BrokerTurn) -> None:
         if self._producers_at == float("inf"):
@@ -157,7 +157,7 @@ class Maintenance(Service):
             ControlKind.PRODUCER_EXPIRY, body, turn.now.wall_ms, turn.writes, self._queues.cache
         )
         self._queues.touch(replica)
-        self._feeder.appended(replica)
+        self._replicate_handler.appended(replica)
 
 
 class LogTrimmer:
@@ -166,9 +166,9 @@ class LogTrimmer:
     def __init__(
         self,
         context: BrokerContext,
-        feeder: ReplicateHandler,
-        damages: ReplicaRepair,
-        compacting: Compactor,
+        replicate_handler: ReplicateHandler,
+        repair: ReplicaRepair,
+        compactor: Compactor,
         retell: Callable[[Replica, BrokerTurn], None],
     ) -> None:
         """Create a trimmer; `retell` writes complete cursors where older ones block retention."""
@@ -176,10 +176,10 @@ class LogTrimmer:
         self._queues = context.queues
         self._routes = context.routes
         self._stats = context.stats
-        self._feeder = feeder
-        self._damages = damages
-        self._compacting = compacting
-        self._carrying = ParkedRelocator(context, feeder.appended)
+        self._replicate_handler = replicate_handler
+        self._repair = repair
+        self._compactor = compactor
+        self._relocator = ParkedRelocator(context, replicate_handler.appended)
         self._retell = retell
         self._at = float("-inf")
         """When the next check begins."""
@@ -225,12 +225,12 @@ class LogTrimmer:
                 start = Position(record.start)
                 replica.parked.trim(start, turn.writes, self._queues.storage)
                 replica.borrowing.trim(start, turn.writes, self._queues.storage)
-            carried = record is None and self._carrying.carry(replica, keep, turn)
+            carried = record is None and self._relocator.relocate(replica, keep, turn)
         except DamagedEntry as error:
-            self._damages.found(replica, error)
+            self._repair.found(replica, error)
             return False
         except (DataDamaged, DamagedBatch) as error:
-            self._damages.found(replica, DamagedEntry(error.text, Position(replica.start)))
+            self._repair.found(replica, DamagedEntry(error.text, Position(replica.start)))
             return False
         if record is None:
             return carried
@@ -238,7 +238,7 @@ class LogTrimmer:
         self._queues.touch(replica)
         self._stats.count("trims")
         if replica.role == "leader":
-            self._feeder.hw_moved(replica, turn)
+            self._replicate_handler.hw_moved(replica, turn)
             self._retell(replica, turn)
         return True
 
@@ -262,13 +262,13 @@ class LogTrimmer:
         if record is None:
             return None
         try:
-            room = self._compacting.make_room(replica, record.start, turn)
+            room = self._compactor.make_room(replica, record.start, turn)
             if room < record.start:
                 record = reckon(room) if room > replica.start else None
-            if record is None or not self._compacting.keep(replica, record.start, turn):
+            if record is None or not self._compactor.keep(replica, record.start, turn):
                 return None
         except DataDamaged as error:
-            self._compacting.broken(replica, error, turn)
+            self._compactor.broken(replica, error, turn)
             return None
         stage_removal(turn.writes, *replica.key, record, replica.index)
         return record

@@ -27,22 +27,22 @@ class ReplicaRoles(Service):
     def __init__(
         self,
         context: BrokerContext,
-        producing: ProduceHandler,
-        pulling: PullHandler,
-        feeder: ReplicateHandler,
-        fetching: ReplicaFetchers,
-        damages: ReplicaRepair,
+        produce_handler: ProduceHandler,
+        pull_handler: PullHandler,
+        replicate_handler: ReplicateHandler,
+        fetchers: ReplicaFetchers,
+        repair: ReplicaRepair,
     ) -> None:
         self._me = context.me
         self._queues = context.queues
         self._routes = context.routes
         self._registration = context.registration
         self._stats = context.stats
-        self._producing = producing
-        self._pulling = pulling
-        self._feeder = feeder
-        self._fetching = fetching
-        self._damages = damages
+        self._produce_handler = produce_handler
+        self._pull_handler = pull_handler
+        self._replicate_handler = replicate_handler
+        self._fetchers = fetchers
+        self._repair = repair
         self._swept = False
         self.closed = False
         """The node is about to end and leads nothing any longer."""
@@ -165,9 +165,9 @@ class ReplicaRoles(Service):
     def _lead(self, replica: Replica, topic: TopicView, view: QueueView, turn: BrokerTurn) -> None:
         leading = replica.leading
         if leading is None or leading.epoch != view.leader_epoch:
-            self._fetching.unfollow(replica)
+            self._fetchers.unfollow(replica)
             if leading is not None:
-                self._producing.lost(replica, leading, turn)
+                self._produce_handler.lost(replica, leading, turn)
             leading = Leadership(self._me, view.leader_epoch, replica.end, turn.mono)
             replica.role, replica.leader, replica.leading = "leader", self._me, leading
             replica.leader_epoch = view.leader_epoch
@@ -177,8 +177,8 @@ class ReplicaRoles(Service):
             self._queues.led[replica.key] = replica
             self._stats.count("leaderships")
             leading.take_view(view, topic.config, self._routes.version, turn.mono)
-            self._feeder.role_changed(replica, turn)
-            self._pulling.role_changed(replica, turn)
+            self._replicate_handler.role_changed(replica, turn)
+            self._pull_handler.role_changed(replica, turn)
         else:
             leading.take_view(view, topic.config, self._routes.version, turn.mono)
         self._queues.recount(replica)
@@ -190,24 +190,24 @@ class ReplicaRoles(Service):
         replica.role, replica.leader = "follower", leader
         replica.leader_epoch = epoch
         replica.leader_hw = None
-        if self._damages.may_follow(replica):
-            self._fetching.follow(replica, leader, endpoint, turn)
+        if self._repair.may_follow(replica):
+            self._fetchers.follow(replica, leader, endpoint, turn)
         else:
-            self._fetching.unfollow(replica)
-        self._pulling.role_changed(replica, turn)
+            self._fetchers.unfollow(replica)
+        self._pull_handler.role_changed(replica, turn)
 
     def refetch(self, replica: Replica, turn: BrokerTurn) -> None:
         """Let a damaged replica follow again, after it was truncated."""
         leader = self._routes.brokers.get(replica.leader) if replica.leader is not None else None
         if replica.role == "follower" and leader is not None:
-            self._fetching.follow(replica, leader.id, leader.endpoint, turn)
+            self._fetchers.follow(replica, leader.id, leader.endpoint, turn)
 
     def _none(self, replica: Replica, turn: BrokerTurn) -> None:
-        self._fetching.unfollow(replica)
+        self._fetchers.unfollow(replica)
         self._end_leading(replica, turn)
         if replica.role != "none":
             replica.role, replica.leader = "none", None
-            self._pulling.role_changed(replica, turn)
+            self._pull_handler.role_changed(replica, turn)
 
     def _end_leading(self, replica: Replica, turn: BrokerTurn) -> None:
         leading = replica.leading
@@ -216,13 +216,13 @@ class ReplicaRoles(Service):
         replica.leading = None
         replica.role, replica.leader = "none", None
         self._queues.led.pop(replica.key, None)
-        self._producing.lost(replica, leading, turn)
-        self._feeder.role_changed(replica, turn)
-        self._pulling.role_changed(replica, turn)
+        self._produce_handler.lost(replica, leading, turn)
+        self._replicate_handler.role_changed(replica, turn)
+        self._pull_handler.role_changed(replica, turn)
 
     def _drop(self, replica: Replica, turn: BrokerTurn) -> None:
         self._none(replica, turn)
-        self._damages.forget(replica)
+        self._repair.forget(replica)
         self._queues.drop(replica, turn)
-        self._pulling.role_changed(replica, turn)
+        self._pull_handler.role_changed(replica, turn)
         self._stats.count("dropped_replicas")

@@ -77,7 +77,7 @@ class BrokerProcess:
         except BaseException:
             self._sockets.close()
             raise
-        self._sockets.kind_of = self._core.gate.kind_of
+        self._sockets.kind_of = self._core.acceptor.kind_of
         self._asked_to_stop = False
         self._suspect = self._storage.suspect
         self._done = threading.Event()

@@ -38,9 +38,9 @@ class LogApplier(Service):
     def __init__(
         self,
         context: BrokerContext,
-        damages: ReplicaRepair,
-        releasing: ReleaseScheduler,
-        reports: DecisionReports,
+        repair: ReplicaRepair,
+        release_scheduler: ReleaseScheduler,
+        decision_reports: DecisionReports,
         followers: Sequence[Follow],
     ) -> None:
         """Create an applier.
@@ -49,9 +49,9 @@ class LogApplier(Service):
             followers: are called when a decision was carried out, since readers may then see more.
         """
         self._queues = context.queues
-        self._damages = damages
-        self._releasing = releasing
-        self._reports = reports
+        self._repair = repair
+        self._release_scheduler = release_scheduler
+        self._decision_reports = decision_reports
         self._followers = followers
         self._to_apply: dict[QueueKey, Replica] = {replica.key: replica for replica in self._queues}
         """Queues with entries below the HW that the derived rows lack (Q12)."""
@@ -75,20 +75,20 @@ class LogApplier(Service):
                 try:
                     applied = replica.parked.apply(reach, self._queues.storage, turn.writes)
                 except DataDamaged as error:
-                    self._damages.found(replica, DamagedEntry(error.text, Position(replica.start)))
+                    self._repair.found(replica, DamagedEntry(error.text, Position(replica.start)))
                     continue
                 reach, more = applied.reach, applied.more
                 decided = bool(applied.decided)
                 if applied.changed:
                     self._queues.touch(replica)
-                    self._releasing.applied(replica, applied)
+                    self._release_scheduler.applied(replica, applied)
             if replica.cursors.apply(reach, turn.writes):
                 self._queues.touch(replica)
             replica.applied = reach
             if decided:
                 for follow in self._followers:
                     follow(replica, turn)
-            self._reports.moved(replica, turn)
+            self._decision_reports.moved(replica, turn)
             if more:
                 self._to_apply[key] = replica
 
@@ -96,9 +96,9 @@ class LogApplier(Service):
 class LogIndexer(Service):
     """Lets the index of each queue follow its log, a little per turn."""
 
-    def __init__(self, context: BrokerContext, damages: ReplicaRepair) -> None:
+    def __init__(self, context: BrokerContext, repair: ReplicaRepair) -> None:
         self._queues = context.queues
-        self._damages = damages
+        self._repair = repair
         self._to_index: dict[QueueKey, Replica] = {
             replica.key: replica for replica in self._queues if replica.damage is None
         }
@@ -127,7 +127,7 @@ class LogIndexer(Service):
             try:
                 more = replica.index.advance(turn.writes, min(replica.hw, replica.written), 1)
             except (DataDamaged, DamagedBatch) as error:
-                self._damages.found(replica, DamagedEntry(error.text, replica.index.reach))
+                self._repair.found(replica, DamagedEntry(error.text, replica.index.reach))
                 continue
             if more:
                 self._to_index[key] = replica
@@ -140,10 +140,10 @@ class HighWatermarks(Service):
     def __init__(
         self,
         context: BrokerContext,
-        producing: ProduceHandler,
+        produce_handler: ProduceHandler,
         applier: LogApplier,
-        releasing: ReleaseScheduler,
-        reports: DecisionReports,
+        release_scheduler: ReleaseScheduler,
+        decision_reports: DecisionReports,
         followers: Sequence[Follow],
     ) -> None:
         """Create the counter.
@@ -152,17 +152,17 @@ class HighWatermarks(Service):
             followers: are called, in their order, for each queue whose HW moved.
         """
         self._queues = context.queues
-        self._producing = producing
+        self._produce_handler = produce_handler
         self._applier = applier
-        self._releasing = releasing
-        self._reports = reports
+        self._release_scheduler = release_scheduler
+        self._decision_reports = decision_reports
         self._followers = followers
 
     def synced(self, token: int, turn: BrokerTurn) -> None:
         """Answer what waits only for the leader's disk, and count the HWs that may rise."""
         for replica in self._queues.synced(token):
             if replica.leading is not None:
-                self._producing.end_moved(replica, turn)
+                self._produce_handler.end_moved(replica, turn)
                 self._queues.recount(replica)
 
     def settle(self, turn: BrokerTurn) -> None:
@@ -175,8 +175,8 @@ class HighWatermarks(Service):
             if replica.applied < replica.hw:
                 self._applier.hw_moved(replica, turn)
             if replica.parked.count:
-                self._releasing.arm(replica)
-            self._reports.moved(replica, turn)
+                self._release_scheduler.arm(replica)
+            self._decision_reports.moved(replica, turn)
         for replica in self._queues.take_hw_moved():
             for follow in self._followers:
                 follow(replica, turn)

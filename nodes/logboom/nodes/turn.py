@@ -16,7 +16,7 @@ from logboom.wire.frames import Frame, encode
 class BrokerTurn:
     """One call of `Broker.handle`."""
 
-    __slots__ = ("batches", "mono", "now", "out", "read", "untaken", "writes")
+    __slots__ = ("batches", "mono", "now", "out", "read", "unsent_bytes", "writes")
 
     def __init__(self, now: Instant) -> None:
         self.now = now
@@ -27,7 +27,7 @@ class BrokerTurn:
         """The batches of the request that is being served."""
         self.read = 0
         """Bytes of batches read for pulls."""
-        self.untaken: dict[PeerAddress, int] = {}
+        self.unsent_bytes: dict[PeerAddress, int] = {}
         """Bytes that peers heard in this turn have not taken yet, if there are any."""
 
     def answer(

@@ -90,8 +90,8 @@ def commits_are_answered_at_once(patch: Patch) -> None:
 def drains_never_end(patch: Patch) -> None:
     """G2: a member may take any time to give a queue away."""
 
-    def due(circle: CoordinatedGroup, seat: MemberSession) -> float:
-        return seat.heard + circle.config.session_ms / 1000
+    def due(coordinated: CoordinatedGroup, session: MemberSession) -> float:
+        return session.heard + coordinated.config.session_ms / 1000
 
     patch.setattr(MemberSessions, "_deadline_of", staticmethod(due))
 

@@ -130,7 +130,7 @@ def reports_what_is_appended(patch: Patch) -> None:
         leading = replica.leading
         if leading is None or leading.to_release is not None:
             return
-        for number in vars(self)["_deciding"].on(replica.key):
+        for number in vars(self)["_decision_executor"].on(replica.key):
             if leading.reported < number <= leading.decided:
                 vars(self)["_done"][AppliedDecision(number, *replica.key)] = None
         leading.reported = max(leading.reported, leading.decided)

@@ -187,7 +187,7 @@ class Subscriptions:
         replica = broker.queues.by_name.get(queue) if broker is not None else None
         if broker is None or replica is None:
             return "no leader"
-        served = broker.parts.desk.served.get((replica.key, name))
+        served = broker.parts.subscriptions.served.get((replica.key, name))
         if served is None:
             return f"not served by {broker}"
         end = max(self._history.known_end(queue), replica.readable.offset)

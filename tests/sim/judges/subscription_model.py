@@ -217,15 +217,15 @@ class DispatchModel:
         self._may_be_sent(name, held)
         due = now + self._settings.ack_timeout_s if self._settings.ack_timeout_s else NEVER
         count = size = 0
-        for parcel in delivery.parcels:
-            self._seen.learn(parcel.entry)
-            attempts = dict(parcel.attempts)
-            for offset in offsets_of(parcel.bits, parcel.entry.base):
+        for batch in delivery.batches:
+            self._seen.learn(batch.entry)
+            attempts = dict(batch.attempts)
+            for offset in offsets_of(batch.bits, batch.entry.base):
                 self._may_have(name, held, offset)
                 self._count(offset, attempts.get(offset, 0))
                 held.due[offset] = due
                 count += 1
-            size += len(parcel.entry.frame)
+            size += len(batch.entry.frame)
         held.delivered += count
         held.delivered_bytes += size
         held.ready = False

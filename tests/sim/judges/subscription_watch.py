@@ -124,7 +124,7 @@ class SubscriptionWatch:
     def _served(self, dispatcher: Dispatcher) -> ActiveSubscription | None:
         for machine in self._world.nodes("broker"):
             broker = self._world.broker(machine.name)
-            for served in broker.parts.desk.served.values() if broker is not None else ():
+            for served in broker.parts.subscriptions.served.values() if broker is not None else ():
                 if served.dispatcher is dispatcher:
                     return served
         return None

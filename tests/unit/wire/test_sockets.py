@@ -303,11 +303,11 @@ def test_who_takes_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> Non
     node = Sockets({"main": "127.0.0.1:0"})
     with stuck(node) as (_, deaf):
         node.send([Send(deaf, [bytes(BIG)])] * 2)
-        assert node.untaken(deaf) >= BIG
+        assert node.unsent_bytes(deaf) >= BIG
         end = time.monotonic() + 20
-        while node.untaken(deaf) and time.monotonic() < end:
+        while node.unsent_bytes(deaf) and time.monotonic() < end:
             node.poll(0.05)
-        assert node.untaken(deaf) == 0
+        assert node.unsent_bytes(deaf) == 0
         node.send([Send(deaf, [b"gone"])])
         assert node.dropped == 1
     node.close()

@@ -42,7 +42,7 @@ class Received(NamedTuple):
 
     peer: Address
     frames: Sequence[Frame]
-    untaken: int = 0
+    unsent_bytes: int = 0
     """Bytes sent to this peer that it has not taken yet, as far as this is tracked."""
 
 

@@ -329,7 +329,7 @@ class Sockets:
             size += length
             peer = self._peer(name, routing.bytes)
             account.delivered(int(routing.get(zmq.SRCFD)), peer, len(frames), length)
-            received.append(Received(peer, frames, self.untaken(peer)))
+            received.append(Received(peer, frames, self.unsent_bytes(peer)))
         account.taken(name, taken, dry=dry)
         if not dry:
             self._more.append(socket)
@@ -475,7 +475,7 @@ class Sockets:
         """Return the bytes that wait for a peer in its outbox."""
         return self._outbox_bytes.get(peer, 0)
 
-    def untaken(self, peer: Address) -> int:
+    def unsent_bytes(self, peer: Address) -> int:
         """Return the tracked bytes that a peer has not taken yet, in its outbox or in ZeroMQ."""
         leaving = self._leaving.get(peer)
         if leaving is not None:

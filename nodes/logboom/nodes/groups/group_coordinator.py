@@ -58,7 +58,7 @@ class GroupCoordinator(Service):
     """Serves the groups that this broker coordinates, and joins of groups that do not exist yet."""
 
     def __init__(self, context: BrokerContext, ends: LeaderOffsets) -> None:
-        standing = self._standing = CoordinatorLookup(context)
+        lookup = self._lookup = CoordinatorLookup(context)
         # A queue of its own, so that groups never delay leaderships.
         proposals = self._proposals = context.make_proposals("groups", COMMANDS_AT_ONCE)
         stats = self._stats = context.stats
@@ -68,16 +68,16 @@ class GroupCoordinator(Service):
         """The members of each group whose heartbeat is held."""
         self._ahead: dict[_Key, None] = {}
         """Members with a held heartbeat that this broker's metadata does not contain yet."""
-        self._joins = PendingJoins(standing, proposals)
-        self.requests = MemberRequests(standing, self.sessions, proposals, stats)
-        self._starts = StartOffsets(standing, context.links, ends, proposals, stats)
-        self._topics = RetryTopics(standing.routes, proposals)
+        self._joins = PendingJoins(lookup, proposals)
+        self.requests = MemberRequests(lookup, self.sessions, proposals, stats)
+        self._starts = StartOffsets(lookup, context.links, ends, proposals, stats)
+        self._topics = RetryTopics(lookup.routes, proposals)
         self._last_turn = float("inf")
         self._lapsed = True
         """Members could not be heard or answered, so they are granted a full session first."""
 
     def __len__(self) -> int:
-        return len(self.sessions.circles)
+        return len(self.sessions.groups)
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of what members ask."""
@@ -108,7 +108,7 @@ class GroupCoordinator(Service):
         if turn.mono - self._last_turn > STALL_S:
             self._lapsed = True
         self._last_turn = turn.mono
-        if not self._standing.lease.holds(turn.mono):
+        if not self._lookup.lease.holds(turn.mono):
             self._lapsed = True
         elif self._lapsed:
             self._lapsed = False
@@ -119,7 +119,7 @@ class GroupCoordinator(Service):
         for key, hold in self.holds.expired(turn.mono):
             self._forget_hold(key)
             self._beat(hold, turn, ripe=True)
-        if not self._lapsed and self._standing.lease.holds(turn.mono):
+        if not self._lapsed and self._lookup.lease.holds(turn.mono):
             for group, members in self.sessions.take_due(turn.mono).items():
                 for at in range(0, len(members), EXPIRED_AT_ONCE):
                     self._expire(group, members[at : at + EXPIRED_AT_ONCE], turn)
@@ -146,8 +146,8 @@ class GroupCoordinator(Service):
                 if result.code or place >= len(codes) or codes[place]:
                     self.sessions.spare(group, member, epoch, later.mono)
 
-        epoch = self.sessions.circles[group].epoch
-        command = ExpireMembers(group, self._standing.me, epoch, members, turn.now.wall_ms)
+        epoch = self.sessions.groups[group].epoch
+        command = ExpireMembers(group, self._lookup.me, epoch, members, turn.now.wall_ms)
         self._proposals.propose(command, decided, turn)
 
     # ── metadata ────────────────────────────────────────────────────────────────────────────────
@@ -155,7 +155,7 @@ class GroupCoordinator(Service):
     def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
         """Follow changes of the groups, and wake the members that they concern."""
         for name in groups:
-            if self._standing.own(name) is None:
+            if self._lookup.own(name) is None:
                 self.sessions.end(name)
                 self._starts.end(name)
                 self._topics.end(name)
@@ -168,26 +168,26 @@ class GroupCoordinator(Service):
 
     def _take(self, name: str, turn: BrokerTurn) -> None:
         """Follow a group that this broker coordinates."""
-        known = self._standing.groups.groups[name]
+        known = self._lookup.groups.groups[name]
         head = known.head
         self._topics.ensure(head, turn)
         self._starts.update(head, turn.mono)
-        circle = self.sessions.circles.get(name)
-        self._say(head, "" if circle is None else circle.fault)
-        if circle is None or circle.epoch != head.coordinator_epoch:
+        coordinated = self.sessions.groups.get(name)
+        self._say(head, "" if coordinated is None else coordinated.fault)
+        if coordinated is None or coordinated.epoch != head.coordinator_epoch:
             self._stats.count("coordinations")
             self.sessions.begin(known, turn.mono)
             self._wake_all(name, turn)
             return
-        circle.fault = head.fault
+        coordinated.fault = head.fault
         gone = [*head.gone]
         if head.full:
-            gone += [member for member in circle.seats if member not in known.members]
+            gone += [member for member in coordinated.sessions if member not in known.members]
         for member in gone:
-            self.sessions.unseat(name, member)
+            self.sessions.remove_member(name, member)
         for view in head.members:
-            self.sessions.seat(name, view, turn.mono)
-        if (head.subscription_version, head.config) != (circle.subscribed, circle.config):
+            self.sessions.add_member(name, view, turn.mono)
+        if (head.subscription_version, head.config) != (coordinated.subscribed, coordinated.config):
             self.sessions.configure(known, turn.mono)
             self._wake_all(name, turn)
             return
@@ -216,12 +216,12 @@ class GroupCoordinator(Service):
 
     def join(self, peer: PeerSession, message: GroupJoin, turn: BrokerTurn) -> None:
         """Serve GROUPJOIN."""
-        standing = self._standing
+        lookup = self._lookup
         try:
-            known = standing.known(message.group)
-            if known is not None and known.head.coordinator != standing.me:
-                raise standing.elsewhere(known.head)
-            if not standing.lease.holds(turn.mono):
+            known = lookup.known(message.group)
+            if known is not None and known.head.coordinator != lookup.me:
+                raise lookup.elsewhere(known.head)
+            if not lookup.lease.holds(turn.mono):
                 raise group_answers.no_lease()
             if len(self._proposals) >= MOST_WAITING:
                 raise group_answers.full()
@@ -233,9 +233,9 @@ class GroupCoordinator(Service):
 
     def heartbeat(self, peer: PeerSession, message: GroupHeartbeat, turn: BrokerTurn) -> None:
         """Serve GROUPHEARTBEAT."""
-        seat = self.sessions.heard(message.group, message.member, message.epoch, turn.mono)
-        if seat is not None:
-            seat.status = message.status[:MOST_STATUSES]
+        session = self.sessions.heard(message.group, message.member, message.epoch, turn.mono)
+        if session is not None:
+            session.status = message.status[:MOST_STATUSES]
         key = (message.group, message.member)
         self._forget_hold(key)
         for older in self.holds.take(key):
@@ -244,7 +244,7 @@ class GroupCoordinator(Service):
             if (older.address, older.message.id) != (peer.address, message.id):
                 self._beat(older, turn, ripe=True)
         wait = min(message.wait_ms, message.timeout_ms) / 1000
-        known = self._standing.known(message.group)
+        known = self._lookup.known(message.group)
         if known is not None:
             config = known.head.config
             wait = min(wait, config.heartbeat_ms / 1000, config.session_ms / 2000)
@@ -252,18 +252,18 @@ class GroupCoordinator(Service):
 
     def status(self, peer: PeerSession, message: GroupStatus, turn: BrokerTurn) -> None:
         """Serve GROUPSTATUS."""
-        known = self._standing.known(message.group)
-        circle = self.sessions.circles.get(message.group)
-        if circle is not None and self._standing.lease.holds(turn.mono):
+        known = self._lookup.known(message.group)
+        coordinated = self.sessions.groups.get(message.group)
+        if coordinated is not None and self._lookup.lease.holds(turn.mono):
             members = [
-                MemberStatus(name, max(0, int((turn.mono - seat.heard) * 1000)), seat.status)
-                for name, seat in sorted(circle.seats.items())
+                MemberStatus(name, max(0, int((turn.mono - session.heard) * 1000)), session.status)
+                for name, session in sorted(coordinated.sessions.items())
             ]
             turn.answer(peer.address, GroupStatusResult(message.id, members))
             return
-        if known is not None and known.head.coordinator != self._standing.me:
-            error = self._standing.elsewhere(known.head)
-        elif known is None and self._standing.lease.holds(turn.mono):
+        if known is not None and known.head.coordinator != self._lookup.me:
+            error = self._lookup.elsewhere(known.head)
+        elif known is None and self._lookup.lease.holds(turn.mono):
             error = group_answers.unknown_group(message.group)
         else:
             error = group_answers.no_lease()
@@ -273,21 +273,21 @@ class GroupCoordinator(Service):
 
     def _beat(self, hold: Hold[GroupHeartbeat], turn: BrokerTurn, *, ripe: bool) -> None:
         """Answer a heartbeat, or hold it until there is something new."""
-        message, standing = hold.message, self._standing
+        message, lookup = hold.message, self._lookup
         group, member, epoch = message.group, message.member, message.epoch
-        error = standing.refusal(group, member, epoch, turn.mono)
+        error = lookup.refusal(group, member, epoch, turn.mono)
         if error is None:
-            known = standing.groups.groups[group]
+            known = lookup.groups.groups[group]
             view = known.members[member]
-            version = max(view.version, self.sessions.circles[group].told)
+            version = max(view.version, self.sessions.groups[group].told)
             if message.seen < version or ripe:
                 answer = group_answers.assigned(
-                    message.id, version, view, known.head, standing.routes
+                    message.id, version, view, known.head, lookup.routes
                 )
                 answer.ended = self.sessions.ended(group, view.queues)
                 turn.answer(hold.address, answer)
                 return
-        elif standing.lease.holds(turn.mono) and standing.is_ahead(group, epoch):
+        elif lookup.lease.holds(turn.mono) and lookup.is_ahead(group, epoch):
             if hold.moved and ripe:
                 turn.refuse(hold.address, message.id, error)
                 return

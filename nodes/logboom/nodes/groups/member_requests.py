@@ -32,16 +32,16 @@ class MemberRequests:
 
     def __init__(
         self,
-        standing: CoordinatorLookup,
+        lookup: CoordinatorLookup,
         sessions: MemberSessions,
         proposals: ProposalQueue,
         stats: Statistics,
     ) -> None:
-        self._standing = standing
+        self._lookup = lookup
         self._sessions = sessions
         self._proposals = proposals
         self._stats = stats
-        self._commits = CommitBatcher(standing.me, proposals)
+        self._commits = CommitBatcher(lookup.me, proposals)
         self._open: dict[Asker, None] = {}
 
     def commit(self, peer: PeerSession, message: GroupCommit, turn: BrokerTurn) -> None:
@@ -101,7 +101,7 @@ class MemberRequests:
         """
         group, member, epoch = message.group, message.member, message.epoch
         self._sessions.heard(group, member, epoch, turn.mono)
-        error = self._standing.refusal(group, member, epoch, turn.mono)
+        error = self._lookup.refusal(group, member, epoch, turn.mono)
         if error is None and len(self._proposals) + len(self._commits) >= MOST_WAITING:
             error = group_answers.full()
         if error is None:
@@ -128,7 +128,7 @@ class MemberRequests:
 
         self._commits.add(
             message.group,
-            self._sessions.circles[message.group].epoch,
+            self._sessions.groups[message.group].epoch,
             message.member,
             message.epoch,
             queues,
@@ -179,7 +179,7 @@ class MemberRequests:
         self._open.pop(asker, None)
         address, number = asker
         if isinstance(codes, CommandResult):
-            turn.refuse(address, number, group_answers.refusal_of(codes, self._standing.routes))
+            turn.refuse(address, number, group_answers.refusal_of(codes, self._lookup.routes))
         elif "NOT_COORDINATOR" in codes:
             # This is not the member's fault: it finds the new coordinator and sends the request
             # there.

@@ -56,7 +56,7 @@ class CoordinatedGroup:
     """Version of the subscription."""
     fault: str = ""
     """Why the strategy leaves queues unassigned, as last logged."""
-    seats: dict[str, MemberSession] = field(default_factory=dict)
+    sessions: dict[str, MemberSession] = field(default_factory=dict)
     ended: dict[QueueKey, tuple[str, int]] = field(default_factory=dict)
     """Queues whose last owner ended without leaving, with that member and its owner epoch."""
 
@@ -65,13 +65,13 @@ class MemberSessions:
     """All groups that this broker coordinates."""
 
     def __init__(self) -> None:
-        self.circles: dict[str, CoordinatedGroup] = {}
+        self.groups: dict[str, CoordinatedGroup] = {}
         self._due: list[tuple[float, str, str]] = []
 
     @property
     def members(self) -> int:
         """Number of members of all groups."""
-        return sum(len(circle.seats) for circle in self.circles.values())
+        return sum(len(coordinated.sessions) for coordinated in self.groups.values())
 
     def begin(self, known: KnownGroup, now: float) -> None:
         """Start to coordinate a group, or continue in a new epoch.
@@ -79,38 +79,38 @@ class MemberSessions:
         Every member gets a full session (R13).
         """
         head = known.head
-        self.circles[head.name] = CoordinatedGroup(
+        self.groups[head.name] = CoordinatedGroup(
             head.coordinator_epoch, head.version, head.config, head.subscription_version, head.fault
         )
         for member in known.members.values():
-            self.seat(head.name, member, now)
+            self.add_member(head.name, member, now)
 
     def end(self, group: str) -> None:
         """Stop coordinating a group, which has another coordinator or no longer exists."""
-        self.circles.pop(group, None)
+        self.groups.pop(group, None)
 
     def configure(self, known: KnownGroup, now: float) -> None:
         """Follow changed settings or a changed subscription, of which members must be informed."""
         head = known.head
-        circle = self.circles[head.name]
-        circle.told, circle.config = head.version, head.config
-        circle.subscribed = head.subscription_version
-        for name, seat in circle.seats.items():
-            self._schedule(head.name, circle, name, seat, now)
+        coordinated = self.groups[head.name]
+        coordinated.told, coordinated.config = head.version, head.config
+        coordinated.subscribed = head.subscription_version
+        for name, session in coordinated.sessions.items():
+            self._schedule(head.name, coordinated, name, session, now)
 
-    def seat(self, group: str, member: MemberView, now: float) -> None:
+    def add_member(self, group: str, member: MemberView, now: float) -> None:
         """Follow a member that came or changed."""
-        circle = self.circles[group]
-        seat = circle.seats.get(member.id)
-        if seat is None or seat.epoch != member.epoch:
-            seat = circle.seats[member.id] = MemberSession(member.epoch, now)
+        coordinated = self.groups[group]
+        session = coordinated.sessions.get(member.id)
+        if session is None or session.epoch != member.epoch:
+            session = coordinated.sessions[member.id] = MemberSession(member.epoch, now)
             # It was considered dead, but is alive.
-            alive = [key for key, (name, _) in circle.ended.items() if name == member.id]
+            alive = [key for key, (name, _) in coordinated.ended.items() if name == member.id]
             for key in alive:
-                del circle.ended[key]
-        seat.queues = member.queues
-        before = seat.draining
-        seat.draining = {
+                del coordinated.ended[key]
+        session.queues = member.queues
+        before = session.draining
+        session.draining = {
             place: before.get(place, now)
             for place in (
                 (queue.topic_id, queue.queue, queue.owner_epoch)
@@ -118,35 +118,35 @@ class MemberSessions:
                 if queue.revoking
             )
         }
-        self._schedule(group, circle, member.id, seat, now)
+        self._schedule(group, coordinated, member.id, session, now)
 
-    def unseat(self, group: str, member: str) -> None:
+    def remove_member(self, group: str, member: str) -> None:
         """Remove a member that is gone."""
-        circle = self.circles[group]
-        seat = circle.seats.pop(member, None)
-        for queue in () if seat is None else seat.queues:
+        coordinated = self.groups[group]
+        session = coordinated.sessions.pop(member, None)
+        for queue in () if session is None else session.queues:
             key = (queue.topic_id, queue.queue)
-            if seat is not None and seat.leaving:
-                circle.ended.pop(key, None)
+            if session is not None and session.leaving:
+                coordinated.ended.pop(key, None)
             else:
-                circle.ended[key] = (member, queue.owner_epoch)
+                coordinated.ended[key] = (member, queue.owner_epoch)
 
     def left(self, group: str, member: str, epoch: int) -> None:
         """Note that a member is leaving."""
-        circle = self.circles.get(group)
-        seat = None if circle is None else circle.seats.get(member)
-        if seat is not None and seat.epoch == epoch:
-            seat.leaving = True
+        coordinated = self.groups.get(group)
+        session = None if coordinated is None else coordinated.sessions.get(member)
+        if session is not None and session.epoch == epoch:
+            session.leaving = True
 
     def released(self, group: str, queues: Iterable[QueueKey]) -> None:
         """Note that an owner releases queues in an orderly way."""
-        circle = self.circles.get(group)
-        for key in queues if circle is not None and circle.ended else ():
-            self.circles[group].ended.pop(key, None)
+        coordinated = self.groups.get(group)
+        for key in queues if coordinated is not None and coordinated.ended else ():
+            self.groups[group].ended.pop(key, None)
 
     def ended(self, group: str, queues: Iterable[OwnedQueue]) -> list[QueueKey]:
         """Return those of the given queues whose last owner ended without leaving."""
-        known = self.circles[group].ended
+        known = self.groups[group].ended
         if not known:
             return []
         keys = [(queue.topic_id, queue.queue, queue.owner_epoch) for queue in queues]
@@ -154,54 +154,54 @@ class MemberSessions:
 
     def heard(self, group: str, member: str, epoch: int, now: float) -> MemberSession | None:
         """Note that a member is alive. Return None if the epoch is not its current one."""
-        circle = self.circles.get(group)
-        seat = None if circle is None else circle.seats.get(member)
-        if seat is None or seat.epoch != epoch:
+        coordinated = self.groups.get(group)
+        session = None if coordinated is None else coordinated.sessions.get(member)
+        if session is None or session.epoch != epoch:
             return None
-        seat.heard = now
-        return seat
+        session.heard = now
+        return session
 
     def grant(self, now: float) -> None:
         """Grant every member a full session, since none could be heard for a while (R13)."""
-        for group, circle in self.circles.items():
-            for name, seat in circle.seats.items():
-                seat.heard = now
-                seat.draining = dict.fromkeys(seat.draining, now)
-                self._schedule(group, circle, name, seat, now)
+        for group, coordinated in self.groups.items():
+            for name, session in coordinated.sessions.items():
+                session.heard = now
+                session.draining = dict.fromkeys(session.draining, now)
+                self._schedule(group, coordinated, name, session, now)
 
     def spare(self, group: str, member: str, epoch: int, now: float) -> None:
         """Give a member a full period before its next expiry, since this one was rejected."""
-        circle = self.circles.get(group)
-        seat = None if circle is None else circle.seats.get(member)
-        if circle is not None and seat is not None and seat.epoch == epoch:
-            seat.expiring = False
-            seat.heard = now
-            seat.draining = dict.fromkeys(seat.draining, now)
-            self._schedule(group, circle, member, seat, now)
+        coordinated = self.groups.get(group)
+        session = None if coordinated is None else coordinated.sessions.get(member)
+        if coordinated is not None and session is not None and session.epoch == epoch:
+            session.expiring = False
+            session.heard = now
+            session.draining = dict.fromkeys(session.draining, now)
+            self._schedule(group, coordinated, member, session, now)
 
     def drop_all(self) -> None:
         """Forget the expiries that were proposed."""
-        for circle in self.circles.values():
-            for seat in circle.seats.values():
-                seat.expiring = False
+        for coordinated in self.groups.values():
+            for session in coordinated.sessions.values():
+                session.expiring = False
 
     def take_due(self, now: float) -> Expired:
         """Return the members that are to be expired now. Each is returned once."""
         found: Expired = {}
         while self._due and self._due[0][0] <= now:
             when, group, name = heapq.heappop(self._due)
-            circle = self.circles.get(group)
-            seat = None if circle is None else circle.seats.get(name)
-            if circle is None or seat is None or seat.due != when:
+            coordinated = self.groups.get(group)
+            session = None if coordinated is None else coordinated.sessions.get(name)
+            if coordinated is None or session is None or session.due != when:
                 continue
-            seat.due = float("inf")
-            if seat.expiring:
+            session.due = float("inf")
+            if session.expiring:
                 continue
-            if self._deadline_of(circle, seat) <= now:
-                seat.expiring = True
-                found.setdefault(group, []).append((name, seat.epoch))
+            if self._deadline_of(coordinated, session) <= now:
+                session.expiring = True
+                found.setdefault(group, []).append((name, session.epoch))
             else:
-                self._schedule(group, circle, name, seat, now)
+                self._schedule(group, coordinated, name, session, now)
         return found
 
     def deadline(self) -> float:
@@ -209,20 +209,25 @@ class MemberSessions:
         return self._due[0][0] if self._due else float("inf")
 
     @staticmethod
-    def _deadline_of(circle: CoordinatedGroup, seat: MemberSession) -> float:
-        due = seat.heard + circle.config.session_ms / 1000
-        if seat.draining:
-            due = min(due, min(seat.draining.values()) + circle.config.drain_ms / 1000)
+    def _deadline_of(coordinated: CoordinatedGroup, session: MemberSession) -> float:
+        due = session.heard + coordinated.config.session_ms / 1000
+        if session.draining:
+            due = min(due, min(session.draining.values()) + coordinated.config.drain_ms / 1000)
         return due
 
     def _schedule(
-        self, group: str, circle: CoordinatedGroup, name: str, seat: MemberSession, now: float
+        self,
+        group: str,
+        coordinated: CoordinatedGroup,
+        name: str,
+        session: MemberSession,
+        now: float,
     ) -> None:
         """Ensure that the heap has an entry no later than the member's deadline.
 
         The deadline is checked again when that entry comes up, so a heartbeat costs nothing.
         """
-        wanted = max(self._deadline_of(circle, seat), now)
-        if wanted < seat.due and not seat.expiring:
-            seat.due = wanted
+        wanted = max(self._deadline_of(coordinated, session), now)
+        if wanted < session.due and not session.expiring:
+            session.due = wanted
             heapq.heappush(self._due, (wanted, group, name))

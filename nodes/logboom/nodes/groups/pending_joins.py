@@ -50,8 +50,8 @@ class _PendingJoin:
 class PendingJoins:
     """The joins that are not answered yet."""
 
-    def __init__(self, standing: CoordinatorLookup, proposals: ProposalQueue) -> None:
-        self._standing = standing
+    def __init__(self, lookup: CoordinatorLookup, proposals: ProposalQueue) -> None:
+        self._lookup = lookup
         self._proposals = proposals
         self._joining: dict[_JoinKey, _PendingJoin] = {}
 
@@ -107,7 +107,7 @@ class PendingJoins:
         command = joining.command
         if result.code or not isinstance(result.value, int):
             self._end(key, joining)
-            self._refuse(joining, group_answers.refusal_of(result, self._standing.routes), turn)
+            self._refuse(joining, group_answers.refusal_of(result, self._lookup.routes), turn)
         elif not command.coordinator_epoch:
             # This join created the group, whoever coordinates it.
             self._end(key, joining)
@@ -129,17 +129,17 @@ class PendingJoins:
         self, key: _JoinKey, joining: _PendingJoin, result: CommandResult, turn: BrokerTurn
     ) -> None:
         """Answer if this broker's metadata contains the join, or a later change of the member."""
-        standing = self._standing
-        if standing.groups.version < result.version:
+        lookup = self._lookup
+        if lookup.groups.version < result.version:
             return
         self._end(key, joining)
-        known = standing.known(key.group)
+        known = lookup.known(key.group)
         if known is None:
             self._refuse(joining, group_answers.unknown_group(key.group), turn)
             return
         head = known.head
-        if head.coordinator != standing.me:
-            self._refuse(joining, standing.elsewhere(head), turn)
+        if head.coordinator != lookup.me:
+            self._refuse(joining, lookup.elsewhere(head), turn)
             return
         member = known.members.get(key.member)
         if member is None or member.epoch != result.value:

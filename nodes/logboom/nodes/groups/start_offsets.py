@@ -67,15 +67,15 @@ class StartOffsets:
 
     def __init__(
         self,
-        standing: CoordinatorLookup,
+        lookup: CoordinatorLookup,
         links: PeerConnections,
         ends: LeaderOffsets,
         proposals: ProposalQueue,
         stats: Statistics,
     ) -> None:
-        self._me = standing.me
-        self._routes = standing.routes
-        self._head_of = standing.own
+        self._me = lookup.me
+        self._routes = lookup.routes
+        self._head_of = lookup.own
         self._links = links
         self._ends = ends
         self._proposals = proposals

@@ -25,7 +25,7 @@ class RecallHandler(Service):
     def __init__(
         self,
         context: BrokerContext,
-        producing: ProduceHandler,
+        produce_handler: ProduceHandler,
         refusal: Callable[[Replica], LogboomError],
         appended: Callable[[Replica], None],
     ) -> None:
@@ -39,7 +39,7 @@ class RecallHandler(Service):
         self._queues = context.queues
         self._routes = context.routes
         self._stats = context.stats
-        self._producing = producing
+        self._produce_handler = produce_handler
         self._refusal = refusal
         self._appended = appended
 
@@ -64,7 +64,7 @@ class RecallHandler(Service):
         if place is None or place in leading.releasing:
             turn.answer(address, Recalled(message.id, self._was_recalled(replica, at)))
             return
-        self._producing.check_acks("all", leading, turn.mono)
+        self._produce_handler.check_acks("all", leading, turn.mono)
         after = replica.append_control(
             ControlKind.RECALLED,
             encode_recalled(*place),
@@ -79,7 +79,7 @@ class RecallHandler(Service):
         waiting = PendingProduce(
             after, address, message.id, 0, 0, deadline, reply=Recalled(message.id, True)
         )
-        self._producing.wait(replica, leading, waiting, "all", turn)
+        self._produce_handler.wait(replica, leading, waiting, "all", turn)
         self._appended(replica)
 
     def _place(self, replica: Replica, leading: Leadership, at: Position) -> Position | None:
@@ -100,7 +100,7 @@ class RecallHandler(Service):
                 "the parked batches of this queue are not in sync yet: try again", "BUSY"
             )
         place = parked_rows.place_of(self._queues.storage, replica.parked.ids, at)
-        if place in leading.carrying:
+        if place in leading.relocating:
             raise Unavailable("this parked batch is being relocated: try again", "BUSY")
         return place
 
@@ -111,8 +111,8 @@ class RecallHandler(Service):
             InvalidRequest: it waits for a decision.
         """
         ids, storage = replica.parked.ids, self._queues.storage
-        standing = parked_rows.standing_at(storage, ids, place) if place is not None else None
-        if standing is not None and standing.waits is not None:
+        row = parked_rows.find_row(storage, ids, place) if place is not None else None
+        if row is not None and row.waits is not None:
             text = "this batch waits for the decision on its transaction: abort that instead"
             raise InvalidRequest(text)
 

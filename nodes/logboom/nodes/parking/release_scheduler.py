@@ -121,7 +121,7 @@ class ReleaseScheduler(Service):
         if leading is not None and applied.ended:
             leading.releasing.difference_update(applied.ended)
             leading.recalling.difference_update(applied.ended)
-            leading.carrying.difference_update(applied.ended)
+            leading.relocating.difference_update(applied.ended)
         self.arm(replica)
 
     def deadline(self) -> float:
@@ -174,7 +174,7 @@ class ReleaseScheduler(Service):
                     return turn.now.wall_ms + PAUSE_MS
                 if room.spent:
                     return due_ms
-                under_way = (leading.releasing, leading.recalling, leading.carrying)
+                under_way = (leading.releasing, leading.recalling, leading.relocating)
                 if not any(at in places for places in under_way):
                     self._release_one(replica, leading, at, due_ms, room, turn)
                 parked.cursor = key + b"\0"

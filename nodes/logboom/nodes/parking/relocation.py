@@ -40,7 +40,7 @@ class ParkedRelocator:
         self._stats = context.stats
         self._appended = appended
 
-    def carry(self, replica: Replica, keep: RetentionPolicy, turn: BrokerTurn) -> bool:
+    def relocate(self, replica: Replica, keep: RetentionPolicy, turn: BrokerTurn) -> bool:
         """Relocate some batches if the oldest one blocks retention.
 
         Return True if any relocation is in progress.
@@ -55,7 +55,7 @@ class ParkedRelocator:
         leading, parked = replica.leading, replica.parked
         if leading is None or not parked.count:
             return False
-        if leading.carrying:
+        if leading.relocating:
             return True
         if parked.release is not None or leading.decided > parked.done:
             return False  # a decision names these positions, and removes the batches that it drops
@@ -65,7 +65,7 @@ class ParkedRelocator:
         carried = size = 0
         # One scan from the first row on. A relocated batch moves to the end, and its row with it.
         scan = parked_rows.placed_from(self._queues.storage, parked.ids, Position(0))
-        for at, standing in scan:
+        for at, row in scan:
             if not carried and at.offset > replica.start:
                 break
             if carried >= BATCHES_AT_ONCE or size >= BYTES_AT_ONCE:
@@ -75,23 +75,23 @@ class ParkedRelocator:
                 break
             if at in under_way:
                 continue
-            self._carry_one(replica, at, standing, entry, turn)
-            leading.carrying.add(at)
+            self._relocate_one(replica, at, row, entry, turn)
+            leading.relocating.add(at)
             carried += 1
             size += len(entry)
         return carried > 0
 
-    def _carry_one(
+    def _relocate_one(
         self,
         replica: Replica,
         at: Position,
-        standing: parked_rows.ParkedRow,
+        row: parked_rows.ParkedRow,
         entry: bytes,
         turn: BrokerTurn,
     ) -> None:
         batch = parked_body(control_view(entry)).batch
-        transaction = standing.waits.transaction if standing.waits is not None else None
-        body = encode_parked(batch, standing.due_ms, (standing.first, at), transaction)
+        transaction = row.waits.transaction if row.waits is not None else None
+        body = encode_parked(batch, row.due_ms, (row.first, at), transaction)
         wall_ms = turn.now.wall_ms
         replica.append_control(ControlKind.PARKED, body, wall_ms, turn.writes, self._queues.cache)
         self._queues.touch(replica)

@@ -135,7 +135,7 @@ class Leadership:
         """
         self.recalling: set[Position] = set()
         """The same of recalled batches."""
-        self.carrying: set[Position] = set()
+        self.relocating: set[Position] = set()
         """The same of batches that were relocated to the log's end, and are still parked there."""
         self.decided = 0
         """Number of the last decision whose DECIDED entry was appended, or resumed, in this epoch.

@@ -200,14 +200,12 @@ class ParkedQueue:
         """Apply an entry that parks a batch, ends a parking, or does both."""
         left = note.subject if note.carried is None else note.carried[1]
         if left != note.at:
-            standing = (
-                fresh[left] if left in fresh else parked_rows.standing_at(storage, self.ids, left)
-            )
-            if standing is not None:
+            row = fresh[left] if left in fresh else parked_rows.find_row(storage, self.ids, left)
+            if row is not None:
                 fresh[left] = None
-                self._end(left, standing, writes)
+                self._end(left, row, writes)
                 if note.kind == ControlKind.RECALLED:
-                    parked_rows.put_recalled(writes, self.ids, standing.first)
+                    parked_rows.put_recalled(writes, self.ids, row.first)
                     self.recalled += 1
             ended.append(left)
             if self.release is not None and note.kind == ControlKind.MESSAGES:
@@ -237,9 +235,9 @@ class ParkedQueue:
                 continue
             if dropped == DROPPED_AT_ONCE:
                 return False
-            standing = parked_rows.standing_at(storage, self.ids, place)
-            if standing is not None:
-                self._end(place, standing, writes)
+            row = parked_rows.find_row(storage, self.ids, place)
+            if row is not None:
+                self._end(place, row, writes)
                 fresh[place] = None
                 ended.append(place)
                 dropped += 1
@@ -287,9 +285,9 @@ class ParkedQueue:
         writes: WriteSet,
     ) -> None:
         first = note.at if note.carried is None else note.carried[0]
-        standing = parked_rows.ParkedRow(note.due_ms, note.size, first, note.waits)
-        parked_rows.put_parked(writes, self.ids, note.at, standing)
-        fresh[note.at] = standing
+        row = parked_rows.ParkedRow(note.due_ms, note.size, first, note.waits)
+        parked_rows.put_parked(writes, self.ids, note.at, row)
+        fresh[note.at] = row
         self.count += 1
         self.size += note.size
         if note.waits is not None:
@@ -299,11 +297,11 @@ class ParkedQueue:
         if self.next_due_ms is None or note.due_ms < self.next_due_ms:
             self.next_due_ms = note.due_ms
 
-    def _end(self, left: Position, standing: parked_rows.ParkedRow, writes: WriteSet) -> None:
-        parked_rows.remove(writes, self.ids, left, standing)
+    def _end(self, left: Position, row: parked_rows.ParkedRow, writes: WriteSet) -> None:
+        parked_rows.remove(writes, self.ids, left, row)
         self.count -= 1
-        self.size -= standing.size
-        self.undecided -= standing.waits is not None
+        self.size -= row.size
+        self.undecided -= row.waits is not None
 
     # ── the log changes ─────────────────────────────────────────────────────────────────────────
 
@@ -328,8 +326,8 @@ class ParkedQueue:
         self.done = 0
         if self.release is not None and self.release.at >= end:
             self.release = None
-        for at, standing in parked_rows.placed_from(storage, self.ids, end):
-            self._end(at, standing, writes)
+        for at, row in parked_rows.placed_from(storage, self.ids, end):
+            self._end(at, row, writes)
         for key in parked_rows.recalled_from(storage, self.ids, end):
             writes.delete("parked", key)
             self.recalled -= 1

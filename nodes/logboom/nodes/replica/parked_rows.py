@@ -38,7 +38,7 @@ from logboom.wire.errors import DataDamaged
 _COUNTS: Final = struct.Struct(">QQQ")
 _DUE: Final = struct.Struct(">QQI")
 _PLACE: Final = struct.Struct(">QI")
-_STANDING: Final = struct.Struct(">QIQI")
+_ROW: Final = struct.Struct(">QIQI")
 _PREFIX: Final = 9
 """Bytes of topic id, queue and letter."""
 
@@ -109,43 +109,43 @@ def put_counts(writes: WriteSet, ids: Ids, numbers: ParkedCounts) -> None:
     writes.put("parked", queue_key(*ids, b"c"), _COUNTS.pack(*numbers))
 
 
-def put_parked(writes: WriteSet, ids: Ids, at: Position, standing: ParkedRow) -> None:
+def put_parked(writes: WriteSet, ids: Ids, at: Position, row: ParkedRow) -> None:
     """Stage a parked batch."""
-    packed = _STANDING.pack(standing.due_ms, standing.size, *standing.first)
-    if standing.waits is None:
-        writes.put("parked", due_key(ids, standing.due_ms, at), b"")
+    packed = _ROW.pack(row.due_ms, row.size, *row.first)
+    if row.waits is None:
+        writes.put("parked", due_key(ids, row.due_ms, at), b"")
     else:
-        put_waiting(writes, ids, at, standing.due_ms, standing.waits)
-        packed += pack_waits(standing.waits)
+        put_waiting(writes, ids, at, row.due_ms, row.waits)
+        packed += pack_waits(row.waits)
     writes.put("parked", _place_key(ids, b"p", at), packed)
-    if standing.first != at:
-        writes.put("parked", _place_key(ids, b"m", standing.first), _PLACE.pack(*at))
+    if row.first != at:
+        writes.put("parked", _place_key(ids, b"m", row.first), _PLACE.pack(*at))
 
 
-def remove(writes: WriteSet, ids: Ids, at: Position, standing: ParkedRow) -> None:
+def remove(writes: WriteSet, ids: Ids, at: Position, row: ParkedRow) -> None:
     """Stage the end of the parking at a position."""
-    if standing.waits is None:
-        writes.delete("parked", due_key(ids, standing.due_ms, at))
+    if row.waits is None:
+        writes.delete("parked", due_key(ids, row.due_ms, at))
     else:
-        remove_waiting(writes, ids, at, standing.due_ms, standing.waits)
+        remove_waiting(writes, ids, at, row.due_ms, row.waits)
     writes.delete("parked", _place_key(ids, b"p", at))
-    if standing.first != at:
-        writes.delete("parked", _place_key(ids, b"m", standing.first))
+    if row.first != at:
+        writes.delete("parked", _place_key(ids, b"m", row.first))
 
 
-def standing_at(storage: Storage, ids: Ids, at: Position) -> ParkedRow | None:
+def find_row(storage: Storage, ids: Ids, at: Position) -> ParkedRow | None:
     """Return the batch that is parked at a position, or None.
 
     Raises:
         DataDamaged: the store cannot be read.
     """
     stored = storage.get("parked", _place_key(ids, b"p", at))
-    return None if stored is None else _standing(stored)
+    return None if stored is None else _row(stored)
 
 
-def _standing(stored: bytes) -> ParkedRow:
-    due_ms, size, offset, side = _STANDING.unpack_from(stored)
-    whose = stored[_STANDING.size :]
+def _row(stored: bytes) -> ParkedRow:
+    due_ms, size, offset, side = _ROW.unpack_from(stored)
+    whose = stored[_ROW.size :]
     waits = unpack_waits(whose) if whose else None
     return ParkedRow(due_ms, size, Position(offset, side), waits)
 
@@ -196,7 +196,7 @@ def placed_from(
     """
     rows = storage.scan("parked", _place_key(ids, b"p", first), queue_key(*ids, b"q"))
     for key, stored in rows:
-        yield Position(*_PLACE.unpack_from(key, _PREFIX)), _standing(stored)
+        yield Position(*_PLACE.unpack_from(key, _PREFIX)), _row(stored)
 
 
 def recalled_from(storage: Storage, ids: Ids, end: Position) -> list[bytes]:

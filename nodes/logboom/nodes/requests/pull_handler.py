@@ -48,7 +48,7 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 """Maximum bytes of batches in one answer, whatever is requested; one batch is always sent."""
 TURN_BYTES: Final = 32 * 1024 * 1024
 """Bytes that one turn reads; further pulls wait for the next turn."""
-UNTAKEN_BYTES: Final = 32 * 1024 * 1024
+MAX_UNSENT_BYTES: Final = 32 * 1024 * 1024
 """Bytes of unread answers up to which a peer may request more; for a peer that never reads, nothing
 is read from disk."""
 MOST_KEYS: Final = 1_000
@@ -60,7 +60,7 @@ class PullHandler(Service):
     def __init__(
         self,
         context: BrokerContext,
-        damages: ReplicaRepair,
+        repair: ReplicaRepair,
         on_compaction: Callable[[Replica, DataDamaged, BrokerTurn], None],
     ) -> None:
         """Create the handler; `on_compaction` is called when compaction's data could not be read."""
@@ -69,8 +69,8 @@ class PullHandler(Service):
         self._serving: PeerAddress | None = None
         """The peer whose postponed pull is being served."""
         self._slow = ReadReplicaSelector(context.config, context.groups)
-        self.scanning = ScanScheduler(
-            context, damages, self._slow, self._checked, self._serve, self.holds
+        self.scan_scheduler = ScanScheduler(
+            context, repair, self._slow, self._checked, self._serve, self.holds
         )
         self._owners = OwnerEpochs()
         self._config = context.config
@@ -78,7 +78,7 @@ class PullHandler(Service):
         self._routes = context.routes
         self._lease = context.lease
         self._stats = context.stats
-        self._damages = damages
+        self._repair = repair
         self._on_compaction = on_compaction
 
     def handlers(self) -> dict[type, Handler]:
@@ -95,7 +95,7 @@ class PullHandler(Service):
         return {
             "holds": len(self.holds),
             "pulls_postponed": len(self.postponed),
-            "scans": len(self.scanning),
+            "scans": len(self.scan_scheduler),
             "cache_bytes": self._queues.cache.size,
         }
 
@@ -127,10 +127,8 @@ class PullHandler(Service):
 
     def _pull(self, address: PeerAddress, message: Pull, turn: BrokerTurn) -> None:
         try:
-            if turn.untaken.get(address, 0) >= UNTAKEN_BYTES:
-                text = (
-                    f"{UNTAKEN_BYTES >> 20} MiB of answers wait to be read: read them, then go on"
-                )
+            if turn.unsent_bytes.get(address, 0) >= MAX_UNSENT_BYTES:
+                text = f"{MAX_UNSENT_BYTES >> 20} MiB of answers wait to be read: read them, then go on"
                 raise Unavailable(text, "BUSY")
             replica = self._checked(message)
             sieve = sieve_of(message)
@@ -148,7 +146,7 @@ class PullHandler(Service):
                 and replica.start <= message.offset < readable_end(replica, message).offset
             ):
                 hold = Hold(address, message, turn.mono + wait, moved)
-                self.scanning.begin(hold, replica.key, sieve, turn)
+                self.scan_scheduler.begin(hold, replica.key, sieve, turn)
             elif not self._serve(address, message, replica, turn):
                 if wait == 0:
                     self._nothing(address, message, replica, turn, moved=moved)
@@ -166,7 +164,7 @@ class PullHandler(Service):
             return message.group == group and message.owner_epoch < epoch
 
         ended: list[Hold[Pull] | Scan] = [*self.holds.take_if(replica.key, older)]
-        ended += self.scanning.take_if(replica.key, older)
+        ended += self.scan_scheduler.take_if(replica.key, older)
         for each in ended:
             turn.refuse(each.address, each.message.id, stale_owner(group, epoch))
 
@@ -213,7 +211,7 @@ class PullHandler(Service):
         except DataDamaged as error:
             self._on_compaction(replica, error, turn)
             if replica.damage is not None:
-                raise self._damages.refusal(replica) from None
+                raise self._repair.refusal(replica) from None
             text = f"what compaction keeps of queue {replica.queue} is made anew: ask again"
             raise Unavailable(text) from None
         turn.read += sum(map(len, found.batches))
@@ -262,8 +260,8 @@ class PullHandler(Service):
                 end,
             )
         except DamagedEntry as error:
-            self._damages.found(replica, error)
-            turn.refuse(address, message.id, self._damages.refusal(replica))
+            self._repair.found(replica, error)
+            turn.refuse(address, message.id, self._repair.refusal(replica))
             return
         turn.read += sum(map(len, found.batches))
         counters = self._stats.counters
@@ -289,7 +287,7 @@ class PullHandler(Service):
             leading is not None
             and replica.knows(leading.election_end)
             and self._lease.holds(now)
-            and not self._damages.may_move(replica)
+            and not self._repair.may_move(replica)
         )
 
     def _nothing(
@@ -319,11 +317,11 @@ class PullHandler(Service):
     def serve(self, turn: BrokerTurn) -> None:
         """Serve postponed pulls, and let filtered pulls continue."""
         self._serve_postponed(turn)
-        self.scanning.step(turn)
+        self.scan_scheduler.step(turn)
 
     def deadline(self) -> float:
         """Return when a hold expires; at once while a pull is postponed or a scan is in progress."""
-        at_work = len(self.scanning) or len(self.postponed)
+        at_work = len(self.scan_scheduler) or len(self.postponed)
         return float("-inf") if at_work else self.holds.deadline()
 
     # ── holds ───────────────────────────────────────────────────────────────────────────────────
@@ -337,7 +335,7 @@ class PullHandler(Service):
             # (A reader of a compacted topic waits at the HW, where nothing is compacted yet.)
             if sieve is not None and replica.start <= message.offset < end:
                 # It keeps waiting while only batches without a match are appended.
-                self.scanning.begin(hold, replica.key, sieve, turn, woken=True)
+                self.scan_scheduler.begin(hold, replica.key, sieve, turn, woken=True)
             elif not self._serve(hold.address, message, replica, turn):
                 self.holds.add(replica.key, message.id, hold)
 
@@ -363,8 +361,8 @@ class PullHandler(Service):
             raise not_leader(self._routes, topic, queue, self._config.id, meant)
         if not self._lease.holds(now):
             raise no_lease("end offsets are")
-        if self._damages.may_move(replica):
-            raise self._damages.refusal(replica)
+        if self._repair.may_move(replica):
+            raise self._repair.refusal(replica)
         if not replica.knows(replica.leading.election_end):
             raise catching_up(replica)
         return replica

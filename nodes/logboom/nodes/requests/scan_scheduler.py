@@ -78,7 +78,7 @@ class ScanScheduler:
     def __init__(
         self,
         context: BrokerContext,
-        damages: ReplicaRepair,
+        repair: ReplicaRepair,
         slow: ReadReplicaSelector,
         readable: Callable[[Pull], Replica],
         serve: Callable[[PeerAddress, Pull, Replica, BrokerTurn], bool],
@@ -88,7 +88,7 @@ class ScanScheduler:
 
         Args:
             context: what all parts of the broker share.
-            damages: the damaged replicas.
+            repair: the damaged replicas.
             slow: the choice of another replica for slow readers.
             readable: finds the replica that may answer, or raises why there is none.
             serve: answers pulls from outside the replica's log; False where they have to wait.
@@ -96,7 +96,7 @@ class ScanScheduler:
         """
         self._storage = context.storage
         self._stats = context.stats
-        self._damages = damages
+        self._repair = repair
         self._slow = slow
         self._readable = readable
         self._serve = serve
@@ -152,8 +152,8 @@ class ScanScheduler:
         try:
             found = self._sift(scan, replica, spent)
         except DamagedEntry as error:
-            self._damages.found(replica, error)
-            turn.refuse(address, message.id, self._damages.refusal(replica))
+            self._repair.found(replica, error)
+            turn.refuse(address, message.id, self._repair.refusal(replica))
             return True
         scan.moved |= found.next_offset > message.offset
         message.offset = found.next_offset

@@ -67,7 +67,7 @@ class ActiveSubscription:
         self.leading = leading
         self.settings = settings
         self.dispatcher = dispatcher
-        self.seats: dict[str, ConsumerSession] = {}
+        self.sessions: dict[str, ConsumerSession] = {}
         self.acked = OffsetSet()
         """Acknowledged offsets that the next delta will contain."""
         self.counts: dict[int, int] = {}
@@ -89,18 +89,18 @@ class ActiveSubscription:
             self.acked.add_bits(start, bits)
         self.counts.update(effects.counts)
         for name, active in effects.active:
-            if name in self.seats:
-                self.seats[name].active = active
+            if name in self.sessions:
+                self.sessions[name].active = active
         return effects.deliveries
 
     def deadline(self) -> float:
         """Return when it wants a turn."""
         when = self.dispatcher.deadline()
         session = self.settings.session_ms / 1000
-        for seat in self.seats.values():
-            when = min(when, seat.heard + session)
-            if seat.held is not None:
-                when = min(when, seat.held.deadline)
+        for consumer_session in self.sessions.values():
+            when = min(when, consumer_session.heard + session)
+            if consumer_session.held is not None:
+                when = min(when, consumer_session.held.deadline)
         return when
 
     def state(self, now: float) -> SubscriptionState:
@@ -118,8 +118,8 @@ class ActiveSubscription:
                 consumer.permits.left,
                 consumer.permits.left_bytes,
                 consumer.held.count,
-                self.seats[name].active,
-                int((now - self.seats[name].heard) * 1000),
+                self.sessions[name].active,
+                int((now - self.sessions[name].heard) * 1000),
                 ranges.get(name, []),
             )
             for name, consumer in sorted(dispatcher.consumers.items())

@@ -216,7 +216,7 @@ class TopicRateLimiters:
         self._routes = routes
         self._rates: dict[QueueKey, DispatchRateLimiter] = {}
 
-    def of(self, replica: Replica) -> DispatchRateLimiter:
+    def get_limiter(self, replica: Replica) -> DispatchRateLimiter:
         """Return the limiter of a queue, with the rate that its topic has now."""
         rate = self._rates.setdefault(replica.key, DispatchRateLimiter())
         self._adopt(replica, rate)

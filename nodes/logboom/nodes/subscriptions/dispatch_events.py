@@ -157,7 +157,7 @@ class Delivery(NamedTuple):
 
     consumer: str
     session: int
-    parcels: list[DispatchedBatch]
+    batches: list[DispatchedBatch]
     messages: int
     size: int
 

@@ -115,7 +115,7 @@ class Dispatcher(ABC):
 
     @abstractmethod
     def _detached(self, consumer: AttachedConsumer) -> None:
-        """Remove a consumer. The messages that it held have been passed to `_again` before."""
+        """Remove a consumer. The messages that it held have been passed to `_redeliver` before."""
 
     @abstractmethod
     def _pump(self) -> None:
@@ -126,14 +126,14 @@ class Dispatcher(ABC):
         """Return the number of messages that were read and wait for a consumer or redelivery."""
 
     @abstractmethod
-    def _again(self, base: int, bits: int) -> None:
+    def _redeliver(self, base: int, bits: int) -> None:
         """Make messages available for redelivery."""
 
     @abstractmethod
     def _done(self, consumer: AttachedConsumer, base: int, bits: int) -> None:
         """Release messages that a consumer held.
 
-        This comes before `_again` for those that are redelivered.
+        This comes before `_redeliver` for those that are redelivered.
         """
 
     @abstractmethod
@@ -261,10 +261,10 @@ class Dispatcher(ABC):
 
     def _send(self, consumer: AttachedConsumer, chosen: Sequence[tuple[Entry, int]]) -> None:
         """Send messages to a consumer in one delivery."""
-        parcels, messages, size = [], 0, 0
+        batches, messages, size = [], 0, 0
         timeout = self.settings.ack_timeout_s
         for entry, bits in chosen:
-            parcels.append(DispatchedBatch(entry, bits, self._attempts(entry, bits)))
+            batches.append(DispatchedBatch(entry, bits, self._attempts(entry, bits)))
             messages += bits.bit_count()
             size += entry.size
             consumer.held.add_bits(entry.base, bits)
@@ -278,7 +278,7 @@ class Dispatcher(ABC):
         for rate in self._rates:
             rate.charge(messages, size)
         self._out.deliveries.append(
-            Delivery(consumer.name, consumer.session, parcels, messages, size)
+            Delivery(consumer.name, consumer.session, batches, messages, size)
         )
 
     def _attempts(self, entry: Entry, bits: int) -> tuple[tuple[int, int], ...]:
@@ -378,7 +378,7 @@ class Dispatcher(ABC):
             self._returned(consumer, start, (1 << (stop - start)) - 1)
         if delay_s <= 0:
             for start, stop in spans:
-                self._again(start, (1 << (stop - start)) - 1)
+                self._redeliver(start, (1 << (stop - start)) - 1)
 
     def _count(self, start: int, stop: int) -> None:
         counts = self.counts
@@ -405,7 +405,7 @@ class Dispatcher(ABC):
 
     def _due(self, start: int, bits: int) -> None:
         """Make postponed messages available for redelivery."""
-        self._again(start, bits)
+        self._redeliver(start, bits)
 
     def _overdue(self, consumer: AttachedConsumer, spans: Sequence[Span]) -> None:
         """Take back messages that a consumer held for too long."""

@@ -36,7 +36,7 @@ class KeySharedBacklog:
         self.table = SlotTable(hashing)
         self.live = SlotIndex()
         """Slots of all messages that wait, are postponed, or are held."""
-        self.of: dict[AttachedConsumer, OffsetSet] = {}
+        self.by_owner: dict[AttachedConsumer, OffsetSet] = {}
         """Messages that wait for a consumer's permits."""
         self.blocked: dict[int, set[int]] = {}
         """Offsets that wait for their slot to be drained, or for an earlier postponed message, by
@@ -58,7 +58,7 @@ class KeySharedBacklog:
 
     def deal(self, start: int, bits: int) -> None:
         """Put live messages where they wait; bit 0 is the offset `start`."""
-        for batch, own in self.live.within(start, bits):
+        for batch, own in self.live.find_batches(start, bits):
             self._deal_batch(batch, own)
 
     def _deal_batch(self, batch: SlotBatch, bits: int) -> None:
@@ -69,7 +69,7 @@ class KeySharedBacklog:
                 self.uncovered.add_bits(batch.base, part)
                 self.live.discard(batch.base, part)
             else:
-                self.of[owner].add_bits(batch.base, part)
+                self.by_owner[owner].add_bits(batch.base, part)
                 self.waiting += part.bit_count()
 
     def _hold_back(self, batch: SlotBatch, bits: int) -> int:
@@ -88,13 +88,13 @@ class KeySharedBacklog:
 
     def take(self, consumer: AttachedConsumer, base: int, bits: int) -> int:
         """Take messages of a batch to send them, and return those that may be sent."""
-        self.of[consumer].discard_bits(base, bits)
+        self.by_owner[consumer].discard_bits(base, bits)
         self.waiting -= bits.bit_count()
         if not (self.later or self.blocked):
             return bits
         # An earlier message was postponed in the meantime.
         kept = 0
-        for batch, own in self.live.within(base, bits):
+        for batch, own in self.live.find_batches(base, bits):
             kept |= self._hold_back(batch, own) << (batch.base - base)
         return bits ^ kept
 
@@ -147,13 +147,13 @@ class KeySharedBacklog:
             InvalidRequest: its ranges are invalid, and nothing has changed.
         """
         self.table.add(consumer)
-        self.of[consumer] = OffsetSet()
+        self.by_owner[consumer] = OffsetSet()
         return self._moved(others, [])
 
     def remove(self, consumer: AttachedConsumer, others: Iterable[AttachedConsumer]) -> OffsetSet:
         """Remove a consumer that holds nothing, and return the messages without an owner."""
         self.table.remove(consumer)
-        return self._moved(others, [self.of.pop(consumer)])
+        return self._moved(others, [self.by_owner.pop(consumer)])
 
     def _moved(self, holders: Iterable[AttachedConsumer], waiting: list[OffsetSet]) -> OffsetSet:
         """Deal out all waiting messages again, in their order, since slots have moved."""
@@ -161,12 +161,12 @@ class KeySharedBacklog:
         for consumer in holders:
             self._drain(consumer)
         found = OffsetSet()
-        for line in (*waiting, *self.of.values()):
-            for number, bits in line.shifted():
+        for offsets in (*waiting, *self.by_owner.values()):
+            for number, bits in offsets.shifted():
                 found.add_bits(number, bits)
-            line.clear()
-        for offsets in self.blocked.values():
-            found.add_each(offsets)
+            offsets.clear()
+        for blocked in self.blocked.values():
+            found.add_each(blocked)
         self.blocked.clear()
         self.waiting = 0
         uncovered, self.uncovered = self.uncovered, OffsetSet()
@@ -186,11 +186,11 @@ class KeySharedBacklog:
 
         Those that were held or postponed have been reported before.
         """
-        for line in self.of.values():
-            self.waiting -= line.discard(start, stop)
-        for slot, offsets in list(self.blocked.items()):
-            left = {offset for offset in offsets if offset >= stop}
-            self.waiting -= len(offsets) - len(left)
+        for offsets in self.by_owner.values():
+            self.waiting -= offsets.discard(start, stop)
+        for slot, blocked in list(self.blocked.items()):
+            left = {offset for offset in blocked if offset >= stop}
+            self.waiting -= len(blocked) - len(left)
             if left:
                 self.blocked[slot] = left
             else:
@@ -214,7 +214,7 @@ class SlotBatch:
         self.slots: Slots = array("H", slots)
         self.bits = 0
 
-    def of(self, bits: int) -> Iterator[int]:
+    def slots_of(self, bits: int) -> Iterator[int]:
         """Yield the slots of these messages, in their order."""
         return map(self.slots.__getitem__, offsets_of(bits))
 
@@ -255,7 +255,7 @@ class SlotIndex:
         batch = self._batches[self._bases[bisect_right(self._bases, offset) - 1]]
         return batch.slots[offset - batch.base]
 
-    def within(self, start: int, bits: int) -> Iterator[tuple[SlotBatch, int]]:
+    def find_batches(self, start: int, bits: int) -> Iterator[tuple[SlotBatch, int]]:
         """Yield the batches of live offsets (bit 0 is `start`), and the bits of these messages."""
         stop = start + bits.bit_length()
         for base in self._touched(start, stop):
@@ -267,11 +267,13 @@ class SlotIndex:
 
     def slots(self, start: int, bits: int) -> Iterator[int]:
         """Yield the slots of live offsets, in their order."""
-        return chain.from_iterable(batch.of(asked) for batch, asked in self.within(start, bits))
+        return chain.from_iterable(
+            batch.slots_of(asked) for batch, asked in self.find_batches(start, bits)
+        )
 
     def discard(self, start: int, bits: int) -> None:
         """Remove messages."""
-        for batch, asked in self.within(start, bits):
+        for batch, asked in self.find_batches(start, bits):
             if not batch.drop(asked):
                 del self._batches[batch.base]
                 del self._bases[bisect_right(self._bases, batch.base) - 1]

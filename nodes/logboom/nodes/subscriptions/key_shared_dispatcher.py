@@ -41,31 +41,31 @@ class KeySharedDispatcher(Dispatcher):
         rates: Sequence[DispatchRateLimiter] = (),
     ) -> None:
         super().__init__(settings, source, acks, counts, entry_filter, rates)
-        self.lines = KeySharedBacklog(settings.hashing)
+        self.backlog = KeySharedBacklog(settings.hashing)
         self._rescan = OffsetSet()
         """Messages without an owner before ranges moved. They are read again before any later ones
         are sent."""
-        self._shelf = EntryCache()
+        self._entry_cache = EntryCache()
         self._more = False
         """There is more to read for consumers that are ready."""
 
     @property
     def table(self) -> SlotTable:
         """The owners of all slots."""
-        return self.lines.table
+        return self.backlog.table
 
     @property
     def uncovered(self) -> OffsetSet:
         """Messages of slots without an owner."""
-        return self.lines.uncovered
+        return self.backlog.uncovered
 
     # ── consumers ───────────────────────────────────────────────────────────────────────────────
 
     def _attached(self, consumer: AttachedConsumer) -> None:
-        self._read_again(self.lines.add(consumer, self.consumers.values()))
+        self._read_again(self.backlog.add(consumer, self.consumers.values()))
 
     def _detached(self, consumer: AttachedConsumer) -> None:
-        self._read_again(self.lines.remove(consumer, self.consumers.values()))
+        self._read_again(self.backlog.remove(consumer, self.consumers.values()))
 
     def _read_again(self, uncovered: OffsetSet) -> None:
         for start, bits in uncovered.shifted():
@@ -74,38 +74,38 @@ class KeySharedDispatcher(Dispatcher):
     # ── what is held, and comes back ────────────────────────────────────────────────────────────
 
     def _done(self, consumer: AttachedConsumer, base: int, bits: int) -> None:
-        self.lines.returned(base, bits)
+        self.backlog.returned(base, bits)
 
     def _acked(self, start: int, bits: int) -> None:
         super()._acked(start, bits)
-        self.lines.live.discard(start, bits)
+        self.backlog.live.discard(start, bits)
 
-    def _again(self, base: int, bits: int) -> None:
-        self.lines.deal(base, bits)
+    def _redeliver(self, base: int, bits: int) -> None:
+        self.backlog.deal(base, bits)
 
     def _postpone(self, start: int, stop: int, delay_s: float) -> None:
         super()._postpone(start, stop, delay_s)
-        self.lines.postponed(start, (1 << (stop - start)) - 1)
+        self.backlog.postponed(start, (1 << (stop - start)) - 1)
 
     def _due(self, start: int, bits: int) -> None:
-        self.lines.due(start, bits)
+        self.backlog.due(start, bits)
         super()._due(start, bits)
 
     def _forget_below(self, offset: int) -> None:
         floor = self.acks.floor
-        self.lines.due(floor, self.postponed.bits(floor, offset))
-        self.lines.forget_below(floor, offset)
+        self.backlog.due(floor, self.postponed.bits(floor, offset))
+        self.backlog.forget_below(floor, offset)
         self._rescan.discard(floor, offset)
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────────
 
     def waiting(self) -> int:
         """Return the number of messages that were read and wait for permits or for their slot."""
-        return self.lines.waiting
+        return self.backlog.waiting
 
     def draining(self) -> dict[int, int]:
         """Return how many messages old owners still hold, by slot, if others wait for the slot."""
-        draining, blocked = self.lines.draining, self.lines.blocked
+        draining, blocked = self.backlog.draining, self.backlog.blocked
         return {slot: count for slot, count in draining.items() if slot in blocked}
 
     def deadline(self) -> float:
@@ -113,7 +113,7 @@ class KeySharedDispatcher(Dispatcher):
         return self._now if self._more else super().deadline()
 
     def _pump(self) -> None:
-        self.lines.settle()
+        self.backlog.settle()
         left = READ_ON
         self._more = False
         while True:
@@ -140,17 +140,17 @@ class KeySharedDispatcher(Dispatcher):
         if budget is None:
             return True
         messages, size, batches = budget
-        line, behind = self.lines.of[consumer], self._rescan.first()
+        waiting, behind = self.backlog.by_owner[consumer], self._rescan.first()
         chosen: list[tuple[Entry, int]] = []
         while messages > 0 and size > 0 and len(chosen) < batches:
-            first = line.first()
+            first = waiting.first()
             if first is None or (behind is not None and first >= behind):
                 break
-            entry = self._shelf.holding(first, self.source)
+            entry = self._entry_cache.holding(first, self.source)
             if entry is None:
                 break
             stop = entry.next if behind is None else min(entry.next, behind)
-            bits = self.lines.take(consumer, entry.base, line.bits(entry.base, stop))
+            bits = self.backlog.take(consumer, entry.base, waiting.bits(entry.base, stop))
             if bits:
                 chosen.append((entry, bits))
                 messages -= bits.bit_count()
@@ -166,14 +166,14 @@ class KeySharedDispatcher(Dispatcher):
         """
         first = self._rescan.first()
         if first is not None:
-            entry = self._shelf.holding(first, self.source)
+            entry = self._entry_cache.holding(first, self.source)
             if entry is None:
                 return 0
             again = self._rescan.bits(entry.base, entry.next)
             self._rescan.discard_bits(entry.base, again)
             self._deal_entry(entry, again)
             return entry.head.count
-        room = min(wanted, self.settings.look_ahead - self.lines.waiting)
+        room = min(wanted, self.settings.look_ahead - self.backlog.waiting)
         if room <= 0 or self.read_at >= self.end:
             return 0
         entries = self.source.read(self.read_at, room, READ_BYTES, READ_BATCHES)
@@ -194,11 +194,11 @@ class KeySharedDispatcher(Dispatcher):
         except DamagedBatch:
             self._judge(entry, only, damaged=True)
             return
-        live, base = self.lines.live, entry.base
+        live, base = self.backlog.live, entry.base
         meant = ((1 << len(slots)) - 1) & only
         live.put(base, slots, meant)
         bits = self._judge(entry, only)
         live.discard(base, meant & ~(bits | self.postponed.bits(base, entry.next)))
         if bits:
-            self._shelf.put(entry)
-            self.lines.deal(base, bits)
+            self._entry_cache.put(entry)
+            self.backlog.deal(base, bits)

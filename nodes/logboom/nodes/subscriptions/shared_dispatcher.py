@@ -45,7 +45,7 @@ class SharedDispatcher(Dispatcher):
     def _detached(self, consumer: AttachedConsumer) -> None:
         self._order.remove(consumer)
 
-    def _again(self, base: int, bits: int) -> None:
+    def _redeliver(self, base: int, bits: int) -> None:
         self._replay.add_bits(base, bits)
 
     def _forget_below(self, offset: int) -> None:

@@ -112,7 +112,7 @@ class SingleActiveDispatcher(Dispatcher):
                 bits &= ~outside
         return bits
 
-    def _again(self, base: int, bits: int) -> None:
+    def _redeliver(self, base: int, bits: int) -> None:
         self._rewind()
 
     def _rewind(self) -> None:

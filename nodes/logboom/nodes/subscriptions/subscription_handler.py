@@ -71,14 +71,14 @@ class SubscriptionLookup:
     def __init__(
         self,
         context: BrokerContext,
-        desk: SubscriptionService,
+        service: SubscriptionService,
         refusal: Callable[[Replica], LogboomError],
     ) -> None:
         """Create a lookup; `refusal` makes the error for a damaged queue."""
         self._me = context.me
         self._queues = context.queues
         self._routes = context.routes
-        self._desk = desk
+        self._service = service
         self._refusal = refusal
 
     def led(self, message: SubscriptionRequest) -> tuple[Replica, Leadership]:
@@ -114,7 +114,7 @@ class SubscriptionLookup:
             Unavailable: the cursor is not complete here yet.
         """
         acks, counts = self.known(replica, name)
-        return self._desk.serve(replica, leading, name, settings, acks, counts, turn.mono)
+        return self._service.serve(replica, leading, name, settings, acks, counts, turn.mono)
 
     def known(self, replica: Replica, name: str) -> tuple[AckSet, dict[int, int]]:
         """Return the acknowledged messages of a subscription, and its numbers of failed deliveries.
@@ -122,7 +122,7 @@ class SubscriptionLookup:
         Raises:
             Unavailable: its cursor is not complete here yet.
         """
-        served = self._desk.served.get((replica.key, name))
+        served = self._service.served.get((replica.key, name))
         if served is not None:
             return served.dispatcher.acks.copy(), dict(served.dispatcher.counts)
         if replica.cursors.behind:
@@ -156,7 +156,7 @@ def no_subscription(topic: str, name: str) -> UnknownResource:
 LEAST_SESSION_MS: Final = 1_000
 LONGEST_SESSION_MS: Final = 3_600_000
 LONGEST_DELAY_MS: Final = 40 * 86_400_000
-UNTAKEN_BYTES: Final = 4 * 1024 * 1024
+MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
 """A peer that has not taken this many bytes, for all consumers of its connection, is slow."""
 
 OffsetAt = Callable[[str, int, int, int, BrokerTurn], int]
@@ -176,12 +176,12 @@ class SubscriptionHandler(Service):
     def __init__(
         self,
         access: SubscriptionLookup,
-        desk: SubscriptionService,
+        service: SubscriptionService,
         stats: Statistics,
         offset_at: OffsetAt,
     ) -> None:
         self._access = access
-        self._desk = desk
+        self._service = service
         self._stats = stats
         self._offset_at = offset_at
 
@@ -204,23 +204,23 @@ class SubscriptionHandler(Service):
             _check_subscribe(message)
             served = self._found(replica, leading, message, turn)
             name, session = message.consumer, message.session
-            old = served.seats.get(name)
+            old = served.sessions.get(name)
             if old is not None:
                 if session <= old.session:
                     raise unknown_consumer(name)
-                self._desk.detach(served, name, turn, unknown_consumer(name))
-            served.seats[name] = ConsumerSession(session, turn.mono)
+                self._service.detach(served, name, turn, unknown_consumer(name))
+            served.sessions[name] = ConsumerSession(session, turn.mono)
             ranges = None if message.ranges is None else tuple(message.ranges)
             try:
-                self._desk.tell(
+                self._service.tell(
                     served, AttachConsumer(name, session, message.priority, ranges), turn
                 )
             except LogboomError:
-                del served.seats[name]
+                del served.sessions[name]
                 raise
             self._stats.count("subscribes")
             told = Subscribed(message.id, served.dispatcher.acks.floor)
-            self._desk.answers.add(replica, leading, address, told)
+            self._service.answers.add(replica, leading, address, told)
         except LogboomError as error:
             turn.refuse(address, message.id, error)
 
@@ -228,26 +228,29 @@ class SubscriptionHandler(Service):
         """Take permits, and hold the request until there are messages."""
         address = peer.address
         try:
-            served, seat = self._seated(message, turn)
+            served, consumer_session = self._find_session(message, turn)
             # The hold ends well before the session does, and the consumer's next request keeps it
             # alive.
             longest = served.settings.session_ms // 2
             deadline = turn.mono + min(max(0, message.wait_ms), longest) / 1000
-            if message.number == seat.number and seat.held is not None:
+            if message.number == consumer_session.number and consumer_session.held is not None:
                 # The request was repeated, since it was not answered. Its permits count once.
-                seat.held = HeldReceive(address, message.id, deadline)
+                consumer_session.held = HeldReceive(address, message.id, deadline)
                 return
-            if message.number != seat.number + 1:
+            if message.number != consumer_session.number + 1:
                 # The consumer has lost a delivery. It must attach again, and receives the messages
                 # again.
                 lost = unknown_consumer(message.consumer)
-                self._desk.detach(served, message.consumer, turn, lost)
+                self._service.detach(served, message.consumer, turn, lost)
                 raise lost
-            self._desk.send_nothing(served, message.consumer, turn)
-            seat.number, seat.held = message.number, HeldReceive(address, message.id, deadline)
-            blocked = turn.untaken.get(address, 0) >= UNTAKEN_BYTES
+            self._service.send_nothing(served, message.consumer, turn)
+            consumer_session.number, consumer_session.held = (
+                message.number,
+                HeldReceive(address, message.id, deadline),
+            )
+            blocked = turn.unsent_bytes.get(address, 0) >= MAX_UNSENT_BYTES
             who = (message.consumer, message.session)
-            self._desk.tell(
+            self._service.tell(
                 served, GrantPermits(*who, message.messages, message.size, blocked), turn
             )
         except LogboomError as error:
@@ -257,7 +260,7 @@ class SubscriptionHandler(Service):
         """Acknowledge messages or take them back, and answer once that is replicated."""
         address = peer.address
         try:
-            served, _ = self._seated(message, turn)
+            served, _ = self._find_session(message, turn)
             check_replicas(served.leading)
             who = (message.consumer, message.session)
             for _, _, delay_ms in message.again:
@@ -265,14 +268,14 @@ class SubscriptionHandler(Service):
                     raise InvalidRequest(f"a delay of {delay_ms} ms: give 0 to {LONGEST_DELAY_MS}")
             refused = []
             if message.acked:
-                refused += self._desk.tell(served, Ack(*who, tuple(message.acked)), turn)
+                refused += self._service.tell(served, Ack(*who, tuple(message.acked)), turn)
             if message.up_to >= 0:
-                refused += self._desk.tell(served, AckCumulative(*who, message.up_to), turn)
+                refused += self._service.tell(served, AckCumulative(*who, message.up_to), turn)
             for start, stop, delay_ms in message.again:
                 again = Nack(*who, ((start, stop),), delay_ms / 1000)
-                refused += self._desk.tell(served, again, turn)
+                refused += self._service.tell(served, again, turn)
             told = Settled(message.id, refused)
-            self._desk.answers.add(served.replica, served.leading, address, told)
+            self._service.answers.add(served.replica, served.leading, address, told)
         except LogboomError as error:
             turn.refuse(address, message.id, error)
 
@@ -280,9 +283,9 @@ class SubscriptionHandler(Service):
         """Detach a consumer."""
         address = peer.address
         try:
-            served, _ = self._seated(message, turn)
+            served, _ = self._find_session(message, turn)
             error = unknown_consumer(message.consumer)
-            self._desk.detach(served, message.consumer, turn, error)
+            self._service.detach(served, message.consumer, turn, error)
         except GroupError:
             pass  # it is not attached, so there is nothing to do
         except LogboomError as error:
@@ -292,7 +295,7 @@ class SubscriptionHandler(Service):
 
     # ── what they ask of ────────────────────────────────────────────────────────────────────────
 
-    def _seated(
+    def _find_session(
         self, message: _ConsumerRequest, turn: BrokerTurn
     ) -> tuple[ActiveSubscription, ConsumerSession]:
         """Return the subscription and the session of an attached consumer.
@@ -301,30 +304,35 @@ class SubscriptionHandler(Service):
             LogboomError: the consumer is not attached in this session, or not here.
         """
         replica, _ = self._access.led(message)
-        served = self._desk.served.get((replica.key, message.subscription))
-        seat = served.seats.get(message.consumer) if served is not None else None
-        if served is None or served.stale or seat is None or seat.session != message.session:
+        served = self._service.served.get((replica.key, message.subscription))
+        consumer_session = served.sessions.get(message.consumer) if served is not None else None
+        if (
+            served is None
+            or served.stale
+            or consumer_session is None
+            or consumer_session.session != message.session
+        ):
             raise unknown_consumer(message.consumer)
-        seat.heard = turn.mono
-        return served, seat
+        consumer_session.heard = turn.mono
+        return served, consumer_session
 
     def _found(
         self, replica: Replica, leading: Leadership, message: Subscribe, turn: BrokerTurn
     ) -> ActiveSubscription:
         """Return the subscription that a consumer names, and create it if it does not exist."""
-        desk, name, settings = self._desk, message.subscription, message.config
-        served = desk.served.get((replica.key, name))
+        service, name, settings = self._service, message.subscription, message.config
+        served = service.served.get((replica.key, name))
         if served is not None and not served.stale:
             if settings == served.settings:
                 return served
-            others = [each for each in served.seats if each != message.consumer]
+            others = [each for each in served.sessions if each != message.consumer]
             if others:
                 raise _mismatch(name, settings, served.settings)
-            for each in list(served.seats):
-                desk.detach(served, each, turn, unknown_consumer(each))
+            for each in list(served.sessions):
+                service.detach(served, each, turn, unknown_consumer(each))
             old = served.dispatcher
-            return desk.serve(replica, leading, name, settings, old.acks, old.counts, turn.mono)
-        if desk.exists(replica, name):
+            return service.serve(replica, leading, name, settings, old.acks, old.counts, turn.mono)
+        if service.exists(replica, name):
             return self._access.resume(replica, leading, name, settings, turn)
         if not message.create:
             raise no_subscription(message.topic, name)
@@ -339,8 +347,8 @@ class SubscriptionHandler(Service):
             where = (message.topic, message.queue, message.topic_id)
             floor = self._offset_at(*where, message.start, turn)
         acks = AckSet(floor)
-        served = desk.serve(replica, leading, name, settings, acks, {}, turn.mono)
-        desk.begin(replica, name, acks, {}, turn)
+        served = service.serve(replica, leading, name, settings, acks, {}, turn.mono)
+        service.begin(replica, name, acks, {}, turn)
         return served
 
 
@@ -367,10 +375,10 @@ class SubscriptionAdminHandler(Service):
     """Serves the requests of operators: to describe, move and end subscriptions."""
 
     def __init__(
-        self, access: SubscriptionLookup, desk: SubscriptionService, stats: Statistics
+        self, access: SubscriptionLookup, service: SubscriptionService, stats: Statistics
     ) -> None:
         self._access = access
-        self._desk = desk
+        self._service = service
         self._stats = stats
 
     def handlers(self) -> dict[type, Handler]:
@@ -382,11 +390,11 @@ class SubscriptionAdminHandler(Service):
         try:
             replica, leading = self._access.led(message)
             name = message.subscription
-            if not self._desk.exists(replica, name):
+            if not self._service.exists(replica, name):
                 raise no_subscription(message.topic, name)
-            served = self._desk.served.get((replica.key, name))
-            if served is not None and served.seats and not message.force:
-                busy = next(iter(served.seats))
+            served = self._service.served.get((replica.key, name))
+            if served is not None and served.sessions and not message.force:
+                busy = next(iter(served.sessions))
                 text = f"consumer {busy!r} is attached to subscription {name!r}"
                 raise Refused(f"{text}: close it, or use force", "CONSUMER_BUSY", consumer=busy)
             if message.offset < 0:
@@ -397,18 +405,18 @@ class SubscriptionAdminHandler(Service):
             if message.change == "skip":
                 acks, counts = self._access.known(replica, name)
             if served is not None:
-                self._desk.close(served, unknown_consumer("of this subscription"), turn)
+                self._service.close(served, unknown_consumer("of this subscription"), turn)
             if message.change == "end":
-                self._desk.end(replica, name, turn)
+                self._service.end(replica, name, turn)
             else:
                 acks.raise_to(max(replica.start, min(message.offset, replica.hw.offset)))
                 counts = {offset: n for offset, n in counts.items() if offset not in acks}
-                self._desk.begin(replica, name, acks, counts, turn)
-                self._desk.serve(
+                self._service.begin(replica, name, acks, counts, turn)
+                self._service.serve(
                     replica, leading, name, SubscriptionConfig(), acks, counts, turn.mono
                 )
             self._stats.count("subscription_changes")
-            self._desk.answers.add(replica, leading, peer.address, Ok(message.id))
+            self._service.answers.add(replica, leading, peer.address, Ok(message.id))
         except LogboomError as error:
             turn.refuse(peer.address, message.id, error)
 
@@ -416,7 +424,7 @@ class SubscriptionAdminHandler(Service):
         """Describe the subscriptions, by name."""
         try:
             replica, leading = self._access.led(message)
-            names = self._desk.names(replica)
+            names = self._service.names(replica)
             if message.subscription:
                 if message.subscription not in names:
                     raise no_subscription(message.topic, message.subscription)
@@ -429,7 +437,7 @@ class SubscriptionAdminHandler(Service):
     def _state(
         self, replica: Replica, leading: Leadership, name: str, turn: BrokerTurn
     ) -> SubscriptionState:
-        served = self._desk.served.get((replica.key, name))
+        served = self._service.served.get((replica.key, name))
         if served is None:
             served = self._access.resume(replica, leading, name, SubscriptionConfig(), turn)
         return served.state(turn.mono)

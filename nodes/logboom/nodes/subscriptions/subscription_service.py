@@ -84,7 +84,7 @@ class SubscriptionService(Service):
         self._plug_ins = plug_ins
         self._rates = TopicRateLimiters(context.routes)
         self.served: dict[SubscriptionKey, ActiveSubscription] = {}
-        self._of: dict[QueueKey, dict[str, ActiveSubscription]] = {}
+        self._by_queue: dict[QueueKey, dict[str, ActiveSubscription]] = {}
         """The same, by queue."""
         self._ended: dict[SubscriptionKey, Position] = {}
         """Subscriptions that were ended, and the end of the entry that says so."""
@@ -99,7 +99,7 @@ class SubscriptionService(Service):
         """Return how many subscriptions and consumers are served."""
         return {
             "subscriptions_served": len(self.served),
-            "subscription_consumers": sum(len(each.seats) for each in self.served.values()),
+            "subscription_consumers": sum(len(each.sessions) for each in self.served.values()),
         }
 
     # ── which there are ─────────────────────────────────────────────────────────────────────────
@@ -118,7 +118,7 @@ class SubscriptionService(Service):
 
     def names(self, replica: Replica) -> list[str]:
         """Return the names of all subscriptions of a queue."""
-        names = set(self._of.get(replica.key, ()))
+        names = set(self._by_queue.get(replica.key, ()))
         names |= {name for name in replica.cursors.cursors if self.exists(replica, name)}
         return sorted(names)
 
@@ -153,14 +153,14 @@ class SubscriptionService(Service):
         source = LogEntrySource(replica, self._queues.storage, self._on_damage)
         plug_ins = [partial(each, replica.topic, name) for each in self._plug_ins]
         entry_filter = EntryFilter(settings.filter, plug_ins, self._stats)
-        rates = (self._rates.of(replica),)
+        rates = (self._rates.get_limiter(replica),)
         dispatcher = make_dispatcher(settings, source, acks, counts, entry_filter, rates)
         served = ActiveSubscription(name, replica, leading, settings, dispatcher)
         before = self.served.get((replica.key, name))
         if before is not None:
             served.acked, served.counts = before.acked, before.counts
         self.served[replica.key, name] = served
-        self._of.setdefault(replica.key, {})[name] = served
+        self._by_queue.setdefault(replica.key, {})[name] = served
         served.take(dispatcher.handle(LogAdvanced(replica.start, replica.readable.offset), now))
         if served.changed:
             self._touched[replica.key, name] = served
@@ -187,56 +187,63 @@ class SubscriptionService(Service):
         return effects.refused
 
     def _send(self, served: ActiveSubscription, delivery: Delivery, turn: BrokerTurn) -> None:
-        seat = served.seats[delivery.consumer]
-        assert seat.held is not None
+        consumer_session = served.sessions[delivery.consumer]
+        assert consumer_session.held is not None
         chosen: list[bytes] = []
         attempts: list[tuple[int, int]] = []
-        for entry, bits, counted in delivery.parcels:
+        for entry, bits, counted in delivery.batches:
             count = entry.head.count
             whole = bits == (1 << count) - 1
             chosen.append(b"" if whole else bits.to_bytes(-(-count // 8), "little"))
             attempts += counted
         counters = self._stats.counters
-        counters["delivered_batches"] += len(delivery.parcels)
+        counters["delivered_batches"] += len(delivery.batches)
         counters["delivered_messages"] += delivery.messages
-        message = Delivered(seat.held.number, chosen, attempts, seat.active)
-        turn.answer(seat.held.address, message, [parcel.entry.frame for parcel in delivery.parcels])
-        seat.held = None
+        message = Delivered(consumer_session.held.number, chosen, attempts, consumer_session.active)
+        turn.answer(
+            consumer_session.held.address,
+            message,
+            [batch.entry.frame for batch in delivery.batches],
+        )
+        consumer_session.held = None
 
     def send_nothing(self, served: ActiveSubscription, name: str, turn: BrokerTurn) -> None:
         """Answer a held request without messages, since its time is over."""
-        seat = served.seats[name]
-        if seat.held is not None:
+        consumer_session = served.sessions[name]
+        if consumer_session.held is not None:
             served.dispatcher.unready(name)
-            turn.answer(seat.held.address, Delivered(seat.held.number, [], [], seat.active))
-            seat.held = None
+            turn.answer(
+                consumer_session.held.address,
+                Delivered(consumer_session.held.number, [], [], consumer_session.active),
+            )
+            consumer_session.held = None
 
     def detach(
         self, served: ActiveSubscription, name: str, turn: BrokerTurn, error: LogboomError
     ) -> None:
         """Detach a consumer, and deliver the messages that it holds to others."""
-        seat = served.seats.pop(name, None)
-        if seat is None:
+        consumer_session = served.sessions.pop(name, None)
+        if consumer_session is None:
             return
-        if seat.held is not None:
-            turn.refuse(seat.held.address, seat.held.number, error)
-        self.tell(served, DetachConsumer(name, seat.session), turn)
+        if consumer_session.held is not None:
+            turn.refuse(consumer_session.held.address, consumer_session.held.number, error)
+        self.tell(served, DetachConsumer(name, consumer_session.session), turn)
 
     def close(self, served: ActiveSubscription, error: LogboomError, turn: BrokerTurn) -> None:
         """Stop serving a subscription, and send the error to its consumers."""
         place = (served.replica.key, served.name)
         if self.served.get(place) is served:
             del self.served[place]
-            of = self._of[place[0]]
-            del of[served.name]
-            if not of:
-                del self._of[place[0]]
+            by_name = self._by_queue[place[0]]
+            del by_name[served.name]
+            if not by_name:
+                del self._by_queue[place[0]]
                 self._rates.forget(place[0])
         self._touched.pop(place, None)
-        for seat in served.seats.values():
-            if seat.held is not None:
-                turn.refuse(seat.held.address, seat.held.number, error)
-        served.seats.clear()
+        for consumer_session in served.sessions.values():
+            if consumer_session.held is not None:
+                turn.refuse(consumer_session.held.address, consumer_session.held.number, error)
+        served.sessions.clear()
 
     # ── the log ─────────────────────────────────────────────────────────────────────────────────
 
@@ -269,7 +276,7 @@ class SubscriptionService(Service):
     def hw_moved(self, replica: Replica, turn: BrokerTurn) -> None:
         """Let dispatchers deliver more, and send the answers that are committed."""
         self.answers.hw_moved(replica, turn)
-        for served in list(self._of.get(replica.key, {}).values()):
+        for served in list(self._by_queue.get(replica.key, {}).values()):
             if not served.stale:
                 self.tell(served, LogAdvanced(replica.start, replica.readable.offset), turn)
 
@@ -281,8 +288,8 @@ class SubscriptionService(Service):
         if away > STALL_S:
             # Nobody could be heard during the stall, so it counts as nobody's silence (R13).
             for served in self.served.values():
-                for seat in served.seats.values():
-                    seat.heard += away
+                for consumer_session in served.sessions.values():
+                    consumer_session.heard += away
         for served in list(self.served.values()):
             replica = served.replica
             if served.stale or self._queues.replicas.get(replica.key) is not replica:
@@ -293,8 +300,8 @@ class SubscriptionService(Service):
                 )
             elif served.deadline() <= turn.mono or served.dispatcher.halted:
                 self._step_one(served, turn)
-        for of in list(self._of.values()):
-            everyone = list(of.values())
+        for by_name in list(self._by_queue.values()):
+            everyone = list(by_name.values())
             if self._rates.changed(everyone[0].replica):
                 for served in everyone:
                     self.tell(served, Tick(), turn)
@@ -302,11 +309,11 @@ class SubscriptionService(Service):
 
     def _step_one(self, served: ActiveSubscription, turn: BrokerTurn) -> None:
         session = served.settings.session_ms / 1000
-        for name, seat in list(served.seats.items()):
-            if seat.heard + session <= turn.mono:
+        for name, consumer_session in list(served.sessions.items()):
+            if consumer_session.heard + session <= turn.mono:
                 self._stats.count("sessions_ended")
                 self.detach(served, name, turn, unknown_consumer(name))
-            elif seat.held is not None and seat.held.deadline <= turn.mono:
+            elif consumer_session.held is not None and consumer_session.held.deadline <= turn.mono:
                 self.send_nothing(served, name, turn)
         self.tell(served, Tick(), turn)
 
@@ -316,7 +323,7 @@ class SubscriptionService(Service):
         A complete cursor is written if the log start has reached the last one, so that retention
         can go on.
         """
-        for each in list(self._of.get(replica.key, {}).values()):
+        for each in list(self._by_queue.get(replica.key, {}).values()):
             if each.dispatcher.acks.floor < replica.start and not each.stale:
                 self.tell(each, LogAdvanced(replica.start, replica.readable.offset), turn)
         leading = replica.leading

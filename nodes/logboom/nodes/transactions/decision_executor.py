@@ -42,7 +42,7 @@ class DecisionExecutor(Service):
     def __init__(
         self,
         context: BrokerContext,
-        releasing: ReleaseScheduler,
+        release_scheduler: ReleaseScheduler,
         appended: Callable[[Replica], None],
         on_damage: Callable[[Replica, DamagedEntry], None],
     ) -> None:
@@ -56,7 +56,7 @@ class DecisionExecutor(Service):
         self._routes = context.routes
         self._space = context.space
         self._stats = context.stats
-        self._releasing = releasing
+        self._release_scheduler = release_scheduler
         self._appended = appended
         self._on_damage = on_damage
         self._known: dict[int, list[QueueKey]] = {}
@@ -154,7 +154,7 @@ class DecisionExecutor(Service):
         if (
             not is_certain(replica, leading)
             or replica.applied < replica.hw  # the rows do not contain all that is parked yet
-            or leading.carrying
+            or leading.relocating
             or self._space.check(turn.mono)
         ):
             return False
@@ -193,7 +193,7 @@ class DecisionExecutor(Service):
                 return False
             if room.spent:
                 return True
-            size = self._releasing.release(replica, leading, places[0], turn)
+            size = self._release_scheduler.release(replica, leading, places[0], turn)
             places.popleft()
             room.batches -= 1
             room.size -= size
@@ -237,8 +237,8 @@ class DecisionExecutor(Service):
         ]
         for first in listed:
             at = parked_rows.place_of(storage, ids, first)
-            standing = parked_rows.standing_at(storage, ids, at) if at is not None else None
-            whose = standing.waits if standing is not None else None
+            row = parked_rows.find_row(storage, ids, at) if at is not None else None
+            whose = row.waits if row is not None else None
             if at is None or whose is None or whose.transaction != transaction:
                 self._stats.count("decided_missing")
             elif at not in leading.releasing and at not in leading.recalling:

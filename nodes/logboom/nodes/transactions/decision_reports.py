@@ -40,7 +40,7 @@ class DecisionReports(Service):
     """The reports, and the clients that wait for decisions."""
 
     def __init__(
-        self, context: BrokerContext, proposals: ProposalQueue, deciding: DecisionExecutor
+        self, context: BrokerContext, proposals: ProposalQueue, decision_executor: DecisionExecutor
     ) -> None:
         """Create the reports; `proposals` must be used by nothing else but decisions."""
         self._me = context.me
@@ -48,7 +48,7 @@ class DecisionReports(Service):
         self._routes = context.routes
         self._registration = context.registration
         self._proposals = proposals
-        self._deciding = deciding
+        self._decision_executor = decision_executor
         self._holds: Holds[QueueKey, AwaitDecided] = Holds()
         self._done: dict[AppliedDecision, None] = {}
         self._refused: dict[QueueKey, None] = {}
@@ -70,9 +70,9 @@ class DecisionReports(Service):
 
     def moved(self, replica: Replica, turn: BrokerTurn) -> None:
         """Continue with the decisions of a queue, and report those that are done."""
-        parked, deciding = replica.parked, self._deciding
-        if parked.done or parked.release is not None or len(deciding) or len(self._holds):
-            deciding.arm(replica)
+        parked, decision_executor = replica.parked, self._decision_executor
+        if parked.done or parked.release is not None or len(decision_executor) or len(self._holds):
+            decision_executor.arm(replica)
             self.settle(replica, turn)
 
     def settle(self, replica: Replica, turn: BrokerTurn) -> None:
@@ -88,7 +88,7 @@ class DecisionReports(Service):
                     self._holds.add(replica.key, hold.message.id, hold)
         if not leading.reported < done or replica.applied < leading.election_end:
             return
-        for number in self._deciding.on(replica.key):
+        for number in self._decision_executor.on(replica.key):
             if leading.reported < number <= done:
                 self._done[AppliedDecision(number, *replica.key)] = None
         leading.reported = done
@@ -150,7 +150,7 @@ class DecisionReports(Service):
         leading = replica.leading
         if leading is None or replica.applied < leading.election_end:
             return False
-        waits = self._deciding.concerns(replica.key, message.number)
+        waits = self._decision_executor.concerns(replica.key, message.number)
         if waits and replica.parked.done < message.number:
             return False
         turn.answer(address, Ok(message.id))
@@ -186,7 +186,7 @@ class DecisionReports(Service):
 
         Those that the metadata no longer names have been carried out.
         """
-        for key, number in self._deciding.take_new().items():
+        for key, number in self._decision_executor.take_new().items():
             replica = self._queues.replicas.get(key)
             if replica is not None and replica.leading is not None:
                 # Decisions that were done before this broker learned of them are not reported yet.

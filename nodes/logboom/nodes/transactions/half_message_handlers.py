@@ -59,9 +59,9 @@ class EndHalfHandler(Service):
     def __init__(
         self,
         context: BrokerContext,
-        producing: ProduceHandler,
-        releasing: ReleaseScheduler,
-        damages: ReplicaRepair,
+        produce_handler: ProduceHandler,
+        release_scheduler: ReleaseScheduler,
+        repair: ReplicaRepair,
         appended: Callable[[Replica], None],
     ) -> None:
         """Create a handler; `appended` is called when a queue's log grew."""
@@ -69,9 +69,9 @@ class EndHalfHandler(Service):
         self._queues = context.queues
         self._routes = context.routes
         self._space = context.space
-        self._producing = producing
-        self._releasing = releasing
-        self._damages = damages
+        self._produce_handler = produce_handler
+        self._release_scheduler = release_scheduler
+        self._repair = repair
         self._appended = appended
 
     def handlers(self) -> dict[type, Handler]:
@@ -88,13 +88,13 @@ class EndHalfHandler(Service):
     def _end(self, address: PeerAddress, message: EndHalf, turn: BrokerTurn) -> None:
         replica, leading = find_led_replica(self._queues, self._routes, self._me, message)
         if replica.damage is not None:
-            raise Unavailable(self._damages.refusal(replica).text)
+            raise Unavailable(self._repair.refusal(replica).text)
         at = Position(message.offset, message.side)
         place = self._place(replica, leading, at)
         if place is None:
             turn.answer(address, self._ended(message, replica, at))
             return
-        self._producing.check_acks("all", leading, turn.mono)
+        self._produce_handler.check_acks("all", leading, turn.mono)
         if message.commit:
             after = self._release(replica, leading, place, turn)
         else:
@@ -108,7 +108,7 @@ class EndHalfHandler(Service):
         reply = HalfEnded(message.id, "committed" if message.commit else "aborted")
         deadline = turn.mono + message.timeout_ms / 1000
         waiting = PendingProduce(after, address, message.id, 0, 0, deadline, reply=reply)
-        self._producing.wait(replica, leading, waiting, "all", turn)
+        self._produce_handler.wait(replica, leading, waiting, "all", turn)
         self._appended(replica)
 
     def _release(
@@ -122,10 +122,10 @@ class EndHalfHandler(Service):
         if self._space.check(turn.mono):
             raise self._space.refusal()
         try:
-            self._releasing.release(replica, leading, place, turn)
+            self._release_scheduler.release(replica, leading, place, turn)
         except DamagedEntry as error:
-            self._damages.found(replica, error)
-            raise Unavailable(self._damages.refusal(replica).text) from None
+            self._repair.found(replica, error)
+            raise Unavailable(self._repair.refusal(replica).text) from None
         return replica.end
 
     def _place(self, replica: Replica, leading: Leadership, at: Position) -> Position | None:
@@ -145,12 +145,12 @@ class EndHalfHandler(Service):
             )
         ids, storage = replica.parked.ids, self._queues.storage
         place = parked_rows.place_of(storage, ids, at)
-        standing = parked_rows.standing_at(storage, ids, place) if place is not None else None
-        if place is None or standing is None:
+        row = parked_rows.find_row(storage, ids, place) if place is not None else None
+        if place is None or row is None:
             return None
-        if standing.waits is None or not standing.waits.is_half:
+        if row.waits is None or not row.waits.is_half:
             raise _unknown(replica, at)
-        if any(place in p for p in (leading.releasing, leading.recalling, leading.carrying)):
+        if any(place in p for p in (leading.releasing, leading.recalling, leading.relocating)):
             raise Unavailable("this half message is being ended: try again", "BUSY")
         return place
 
@@ -277,10 +277,10 @@ class HalfMessageChecker(Service):
             full = sum(len(batch) for _, batch in halves) >= BYTES_AT_ONCE
             if full or len(halves) >= ASKED_AT_ONCE:
                 continue
-            standing = parked_rows.standing_at(storage, ids, at)
-            if standing is None or at in leading.releasing or at in leading.recalling:
+            row = parked_rows.find_row(storage, ids, at)
+            if row is None or at in leading.releasing or at in leading.recalling:
                 continue
             batch = parked_body(control_body(parked_entry(replica, self._queues, at))).batch
-            half = described(config, replica, standing, wall_ms)
+            half = described(config, replica, row, wall_ms)
             found.setdefault(group, []).append((half, bytes(batch)))
             self._asked[name] = checks

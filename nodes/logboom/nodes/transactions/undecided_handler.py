@@ -52,22 +52,22 @@ def checks_at(config: BrokerConfig, parked_ms: int, wall_ms: int) -> int:
 
 
 def described(
-    config: BrokerConfig, replica: Replica, standing: parked_rows.ParkedRow, wall_ms: int
+    config: BrokerConfig, replica: Replica, row: parked_rows.ParkedRow, wall_ms: int
 ) -> UndecidedBatch:
     """Return the description of an undecided batch."""
-    assert standing.waits is not None
-    transaction, messages = standing.waits
+    assert row.waits is not None
+    transaction, messages = row.waits
     half = transaction.sequence == HALF
-    checks = checks_at(config, standing.due_ms, wall_ms) if half else 0
-    place = (replica.topic, replica.topic_id, replica.queue, *standing.first)
-    return UndecidedBatch(*place, transaction, standing.due_ms, checks, messages, standing.size)
+    checks = checks_at(config, row.due_ms, wall_ms) if half else 0
+    place = (replica.topic, replica.topic_id, replica.queue, *row.first)
+    return UndecidedBatch(*place, transaction, row.due_ms, checks, messages, row.size)
 
 
 class UndecidedHandler(Service):
     """Serves CHECKPARKED and LISTUNENDED."""
 
-    def __init__(self, context: BrokerContext, damages: ReplicaRepair) -> None:
-        self._damages = damages
+    def __init__(self, context: BrokerContext, repair: ReplicaRepair) -> None:
+        self._repair = repair
         self._config = context.config
         self._queues = context.queues
         self._routes = context.routes
@@ -90,12 +90,12 @@ class UndecidedHandler(Service):
             unknown = [
                 place
                 for place in message.places[:MAX_HANDLES]
-                if self._standing(replica, place, message.transaction) is None
+                if self._row(replica, place, message.transaction) is None
             ]
             batches = list(self._read(replica, message, turn)) if message.read_bytes > 0 else []
         except DamagedEntry as error:
-            self._damages.found(replica, error)
-            turn.refuse(address, message.id, self._damages.refusal(replica))
+            self._repair.found(replica, error)
+            turn.refuse(address, message.id, self._repair.refusal(replica))
             return
         except LogboomError as error:
             turn.refuse(address, message.id, error)
@@ -110,7 +110,7 @@ class UndecidedHandler(Service):
         """
         left = min(message.read_bytes, MOST_BYTES)
         for place in message.places[:MAX_HANDLES]:
-            at = self._standing(replica, place, message.transaction)
+            at = self._row(replica, place, message.transaction)
             if at is None or left <= 0:
                 return
             batch = bytes(parked_body(control_body(parked_entry(replica, self._queues, at))).batch)
@@ -118,7 +118,7 @@ class UndecidedHandler(Service):
             turn.read += len(batch)
             yield batch
 
-    def _standing(
+    def _row(
         self, replica: Replica, place: EntryPosition, transaction: TransactionId
     ) -> Position | None:
         """Return the current position of the batch that was parked at a position for a transaction.
@@ -133,8 +133,8 @@ class UndecidedHandler(Service):
             return None
         storage, ids = self._queues.storage, replica.parked.ids
         now_at = parked_rows.place_of(storage, ids, at)
-        standing = parked_rows.standing_at(storage, ids, now_at) if now_at is not None else None
-        whose = standing.waits if standing is not None else None
+        row = parked_rows.find_row(storage, ids, now_at) if now_at is not None else None
+        whose = row.waits if row is not None else None
         return now_at if whose is not None and whose.transaction == transaction else None
 
     def tell(self, peer: PeerSession, message: ListUndecided, turn: BrokerTurn) -> None:
@@ -158,10 +158,10 @@ class UndecidedHandler(Service):
         begin = None if message.after is None else order(message.after)
         found: list[UndecidedBatch] = []
         for at in self._places(replica, message):
-            standing = parked_rows.standing_at(storage, replica.parked.ids, at)
-            if standing is None:
+            row = parked_rows.find_row(storage, replica.parked.ids, at)
+            if row is None:
                 continue
-            each = described(self._config, replica, standing, turn.now.wall_ms)
+            each = described(self._config, replica, row, turn.now.wall_ms)
             # A relocated batch is reported at its first position, so it has no order among others
             # of the same age.
             if len(found) >= limit and order(each)[:2] != order(found[-1])[:2]:

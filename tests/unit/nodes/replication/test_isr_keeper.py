@@ -102,7 +102,7 @@ def test_an_append_after_idleness_removes_nobody() -> None:
     for number in range(1, 20):
         two.ask(fetch(number, wait_ms=400))
         rig.settle(0.5)
-    rig.mono = max(rig.mono, rig.broker.parts.upkeep.next_at)
+    rig.mono = max(rig.mono, rig.broker.parts.maintenance.next_at)
     client.ask(produce(), [batch()])
     assert rig.commands == []
 

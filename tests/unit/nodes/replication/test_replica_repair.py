@@ -246,7 +246,7 @@ def test_q14_a_report_of_mending_that_was_lost_is_made_again() -> None:
     rig.decide("FENCED")
     rig.commands.clear()
     # Fenced meanwhile, it registers anew: under a new instance epoch it says so again.
-    rig.within(rig.broker.parts.damages.registered)
+    rig.within(rig.broker.parts.repair.registered)
     rig.settle()
     assert mended(rig) == [(1, 0)]
 

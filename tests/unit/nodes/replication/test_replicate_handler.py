@@ -253,7 +253,7 @@ def test_news_of_the_hw_alone_waits_no_longer_than_five_ms() -> None:
     asked_at = rig.mono
     three.ask(fetch(0, (Position(1), 1), broker="broker-3"))
     assert two.taken() == []
-    assert rig.broker.parts.feeder.deadline() <= asked_at + 0.005
+    assert rig.broker.parts.replicate_handler.deadline() <= asked_at + 0.005
     rig.settle(0.005)
     assert two.answer().answers[0].hw_offset == 1
 

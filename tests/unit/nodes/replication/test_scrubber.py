@@ -88,13 +88,13 @@ def test_passes_begin_no_more_often_than_asked_and_idle_it_sleeps() -> None:
     rig = Rig(filled(3), incarnation="two", scrub_every_s=10.0)
     rig.settle(35.0)
     assert rig.broker.stats.counters["scrub_passes"] == 4
-    wanted = rig.broker.parts.scrub.deadline()
+    wanted = rig.broker.parts.scrubber.deadline()
     assert wanted > rig.mono
 
 
 def test_without_a_rate_it_rests() -> None:
     rig = Rig(filled(3), incarnation="two", scrub_bytes_per_s=0)
-    assert rig.broker.parts.scrub.deadline() == float("inf")
+    assert rig.broker.parts.scrubber.deadline() == float("inf")
     assert rig.broker.stats.counters["scrubbed_bytes"] == 0
 
 

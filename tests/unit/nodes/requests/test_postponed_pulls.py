@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logboom.nodes.requests.postponed_pulls import MOST_FOR_PEER, PostponedPull, PostponedPulls
-from logboom.nodes.requests.pull_handler import UNTAKEN_BYTES
+from logboom.nodes.requests.pull_handler import MAX_UNSENT_BYTES
 from logboom.wire.actor import Effects, PeerAddress, Received
 from logboom.wire.errors import Unavailable
 from logboom.wire.messages import Pulled
@@ -76,13 +76,13 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
     return rig
 
 
-def wish(who: Peer, offset: int, untaken: int = 0) -> Received:
+def wish(who: Peer, offset: int, unsent_bytes: int = 0) -> Received:
     """A pull of one batch, as it comes to the broker."""
     out = Effects()
     mono = who.rig.mono
     who.session.request(pull(offset, max_bytes=1), (), None, mono + 60, out, mono)
     (send,) = out.sends
-    return Received(who.address, send.frames, untaken)
+    return Received(who.address, send.frames, unsent_bytes)
 
 
 def got(who: Peer) -> list[int]:
@@ -123,7 +123,7 @@ def test_nothing_is_read_for_a_peer_that_takes_nothing(rig: Rig) -> None:
     client = rig.client("never reads")
     counters = rig.broker.stats.counters
     read = counters["pulled_batches"]
-    rig.turn(wish(client, 0, UNTAKEN_BYTES))
+    rig.turn(wish(client, 0, MAX_UNSENT_BYTES))
     with pytest.raises(Unavailable, match="read them") as refused:
         client.answer()
     assert (refused.value.code, counters["pulled_batches"]) == ("BUSY", read)

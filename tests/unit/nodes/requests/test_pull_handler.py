@@ -136,7 +136,7 @@ def test_a_hold_ends_exactly_at_its_time() -> None:
     asked_at = rig.mono
     rig.settle(2.344)
     assert client.taken() == []
-    deadline = rig.broker.parts.pulling.holds.deadline()
+    deadline = rig.broker.parts.pull_handler.holds.deadline()
     assert deadline == pytest.approx(asked_at + 2.345, abs=1e-6)
     rig.settle(0.002)
     assert client.answer().status == "NO_NEW_MESSAGE"

@@ -136,7 +136,7 @@ def test_a_long_scan_takes_many_turns_and_lets_others_in_between(
         turns += 1
     assert turns > 15
     assert told(first) == ("FOUND", 1_281, [b""])
-    assert len(rig.broker.parts.pulling.scanning) == 0
+    assert len(rig.broker.parts.pull_handler.scan_scheduler) == 0
 
 
 def test_a_pull_that_does_not_wait_gets_what_one_turn_comes_to(
@@ -263,7 +263,7 @@ def read_all(rig: Rig, wanted: Filter, start: int, step: int) -> list[int]:
     for _ in range(1_000):
         reader.ask(filtered(at, 9_000, wanted.text, max_messages=step))
         while not reader.replies:
-            if not len(rig.broker.parts.pulling.scanning):
+            if not len(rig.broker.parts.pull_handler.scan_scheduler):
                 return found  # it is held: there is nothing more
             rig.turn()
         (reply,) = reader.taken()

@@ -43,7 +43,7 @@ def test_it_leads_what_it_holds_and_forgets_the_mark() -> None:
     rig.lead(6)
     rig.settle(1.5)
     assert not is_recovered(rig.storage, (1, 0))
-    assert len(rig.broker.parts.returning) == 0
+    assert len(rig.broker.parts.restored_queues) == 0
     client = rig.client()
     client.ask(pull(0))
     answer = client.answer()
@@ -94,4 +94,4 @@ def test_a_deleted_topic_takes_the_mark_along() -> None:
     rig.settle(3.0)
     assert elections(rig) == []
     assert not is_recovered(rig.storage, (1, 0))
-    assert len(rig.broker.parts.returning) == 0
+    assert len(rig.broker.parts.restored_queues) == 0

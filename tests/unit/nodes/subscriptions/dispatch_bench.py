@@ -150,11 +150,11 @@ class Bench:
         for delivery in effects.deliveries:
             assert self.session[delivery.consumer] == delivery.session
             offsets: list[int] = []
-            for parcel in delivery.parcels:
-                assert parcel.bits
-                offsets += offsets_of(parcel.bits, parcel.entry.base)
-                for offset in offsets_of(parcel.bits, parcel.entry.base):
-                    self.attempts[offset] = dict(parcel.attempts).get(offset, 0)
+            for batch in delivery.batches:
+                assert batch.bits
+                offsets += offsets_of(batch.bits, batch.entry.base)
+                for offset in offsets_of(batch.bits, batch.entry.base):
+                    self.attempts[offset] = dict(batch.attempts).get(offset, 0)
             assert len(offsets) == delivery.messages
             self._delivered(delivery.consumer, offsets)
         self._check()

@@ -434,7 +434,7 @@ def test_a_leadership_that_ends_sends_its_consumers_away() -> None:
     rig.lead(epoch=2, leader="broker-2", isr=PAIR, replicas=PAIR)
     with pytest.raises(NotLeader):
         reader.taken()
-    assert rig.broker.parts.desk.served == {}
+    assert rig.broker.parts.subscriptions.served == {}
 
 
 def test_retention_goes_on_and_cursors_are_told_anew() -> None:

@@ -46,7 +46,7 @@ def test_a_decision_that_ended_before_is_not_carried_out() -> None:
     rig.lead(leader="broker-2", isr=PAIR, replicas=PAIR)
     rig.announce(commit(5, (0, 0)), abort(6, 1), abort(7, 2))
     rig.announce(ended=[5, 7])
-    assert len(rig.broker.parts.deciding) == 1
+    assert len(rig.broker.parts.decision_executor) == 1
     rig.lead(epoch=2)
     rig.settle()
     assert rig.replica().parked.done == 6
@@ -99,7 +99,7 @@ def test_a_new_leader_goes_on_with_a_release_of_which_it_has_not_heard() -> None
     cut(again, Position(1))
     again.lead(epoch=3)
     again.settle()
-    assert len(again.broker.parts.deciding) == 0
+    assert len(again.broker.parts.decision_executor) == 0
     assert read(again.client()) == [b"0", b"1", b"2"]
     assert decided(again) == 1
 
@@ -170,7 +170,7 @@ def test_bytes_of_a_turn_are_bounded_too() -> None:
 def test_nothing_is_decided_while_something_is_carried() -> None:
     # The decision would list where the batch no longer waits, and drop it where it does.
     rig, client, follower = pair(TopicConfig(retention_ms=1_000))
-    rig.broker.parts.orphans.next_at = float("inf")
+    rig.broker.parts.orphan_aborter.next_at = float("inf")
     (place,) = parked(client, follower, 1)
     for n in range(20):
         client.ask(produce(), [batch(value=b"x" * 100)])
@@ -183,7 +183,7 @@ def test_nothing_is_decided_while_something_is_carried() -> None:
         assert number < 1_000
     leading = rig.replica().leading
     assert leading is not None
-    assert leading.carrying
+    assert leading.relocating
     rig.announce(commit(50, place))
     rig.settle()
     assert decided(rig) == 0
