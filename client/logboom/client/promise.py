@@ -23,7 +23,7 @@ class Promise(Generic[T]):
     def __init__(self) -> None:
         self.done = False
         """True once `value` or `error` is set; set last, so that readers see both."""
-        self.value: T | None = None
+        self.value: T
         self.error: Exception | None = None
         self._callbacks: list[Callable[[], object]] = []
 
@@ -53,7 +53,7 @@ class Promise(Generic[T]):
         """Return the value of a promise that is done, or raise its error."""
         if self.error is not None:
             raise self.error
-        return self.value  # type: ignore[return-value]  # done without an error: it is a T
+        return self.value
 
     def _run_callbacks(self) -> None:
         while self._callbacks:

@@ -123,10 +123,11 @@ def parts_of(
     if count == 1:
         return [(lane.queues[0], columns)]
     rows: list[list[int]] = [[] for _ in range(count + 1)]
-    if None in keys:
+    known = [key for key in keys if key is not None]
+    if len(known) < len(keys):
         places = [count if key is None else queue_for(key, count) for key in keys]
     else:
-        places = queues_for(keys, count)  # type: ignore[arg-type]  # no None among them
+        places = queues_for(known, count)
     for row, place in enumerate(places):
         rows[place].append(row)
     lines: list[QueueAccumulator | None] = [*lane.queues, None]
@@ -135,10 +136,11 @@ def parts_of(
     ]
 
 
-def _lengths(column: Sequence[bytes | None], field: str) -> list[int]:
+def _lengths(column: Sequence[Any], field: str) -> list[int]:
+    # What an application passes may have any type until it is checked here.
     kinds = set(map(type, column))
     if kinds == {bytes}:
-        return list(map(len, column))  # type: ignore[arg-type]  # all are bytes
+        return list(map(len, column))
     if not kinds <= {bytes, type(None)}:
         wrong = next(kind.__name__ for kind in kinds if kind not in (bytes, type(None)))
         raise InvalidRequest(f"{field} must be bytes or None, not {wrong}: encode them first")

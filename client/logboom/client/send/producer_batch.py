@@ -136,15 +136,15 @@ class ProducerBatch(Promise[int]):
         """
         self.time_ms = now_ms
         times = self.times
-        if isinstance(times, list):
-            times = self.times = [now_ms if time is None else time for time in times]
         self.count = len(self.values)
         self.encoded = encode_batch(
             self.values,
             self.keys,
             self.tags,
             self.headers,
-            times,  # type: ignore[arg-type]  # every None was just replaced
+            [now_ms if time is None else time for time in times]
+            if isinstance(times, list)
+            else times,
             now_ms=now_ms,
             codec=codec,
             producer_id=producer[0],
