@@ -12,9 +12,9 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from typing import Any, Final, Generic, TypeVar
 
 from demo.flights import Flight
@@ -117,10 +117,10 @@ def run_scenario(
         ready_s=ready_s,
         produce_per_s=len(flights) / produce_s,
         consume_per_s=reader.consume_per_s,
-        killed=reader.blow.victim,
-        write_pause_s=reader.blow.write_pause_s,
+        killed=reader.broker_kill.victim,
+        write_pause_s=reader.broker_kill.write_pause_s,
         read_pause_s=reader.read_pause_s,
-        back_s=reader.blow.back_s,
+        back_s=reader.broker_kill.back_s,
         again=reader.again,
         verdict=reader.verifier.verdict(),
         carriers=reader.verifier.carriers(),
@@ -153,11 +153,10 @@ def _produce(boom: Client, flights: Sequence[Flight], steps: Steps) -> float:
     return time.monotonic() - begun
 
 
-class _BrokerKill(Thread):
-    """A thread that kills the broker that leads most queues and measures the failover."""
+class _BrokerKill:
+    """The kill of the broker that leads most queues, in a thread that measures the failover."""
 
     def __init__(self, boom: Client, cluster: Cluster, say: Callable[[str], None]) -> None:
-        super().__init__(name="demo-blow")
         self._boom = boom
         self._cluster = cluster
         self._say = say
@@ -169,16 +168,20 @@ class _BrokerKill(Thread):
         )
         self.led = leaders[self.victim]
         self.write_pause_s = self.back_s = 0.0
-        self.error: BaseException | None = None
+        self._run: Future[None] | None = None
 
-    def run(self) -> None:
-        try:
-            self._strike()
-        # An exception ends only this thread, so `finish` passes it on.
-        except BaseException as error:  # noqa: BLE001 - raised again by `finish`
-            self.error = error
+    @property
+    def started(self) -> bool:
+        """True once `start` was called."""
+        return self._run is not None
 
-    def _strike(self) -> None:
+    def start(self) -> None:
+        """Kill the broker in a thread, and start it again."""
+        thread = ThreadPoolExecutor(1, thread_name_prefix="demo-kill")
+        self._run = thread.submit(self._kill)
+        thread.shutdown(wait=False)
+
+    def _kill(self) -> None:
         with self._boom.producer(acks="all") as producer:
             # The producer id and the route are known before the clock starts.
             producer.send(PROBE, b"before", queue=self._probe_queue).result()
@@ -195,9 +198,8 @@ class _BrokerKill(Thread):
 
     def finish(self) -> None:
         """Wait for the end, and raise any error of the thread."""
-        self.join()
-        if self.error is not None:
-            raise self.error
+        if self._run is not None:
+            self._run.result()
 
 
 class _GroupReader:
@@ -207,7 +209,7 @@ class _GroupReader:
         self, boom: Client, cluster: Cluster, verifier: Verifier, total: int, steps: Steps
     ) -> None:
         self.verifier = verifier
-        self.blow = _BrokerKill(boom, cluster, steps.say)
+        self.broker_kill = _BrokerKill(boom, cluster, steps.say)
         self.consume_per_s = self.read_pause_s = 0.0
         self.again = 0
         self._cluster = cluster
@@ -224,7 +226,7 @@ class _GroupReader:
         with DemoGroup(self._cluster.endpoints, TOPIC) as group:
             group.start()
             self._read(group)
-            self.blow.finish()
+            self.broker_kill.finish()
             # Messages that arrive now were not sent, and the verifier must see them too.
             self.verifier.see(group.poll(0.5))
             self.again = group.again
@@ -244,8 +246,8 @@ class _GroupReader:
             elif now - heard > QUIET_S:
                 text = f"nothing to read for {QUIET_S:.0f} s, {self._total - read} are missing"
                 raise TimedOut(text)
-            if read >= self._total * KILL_AT and self.blow.ident is None:
-                self.blow.start()
+            if read >= self._total * KILL_AT and not self.broker_kill.started:
+                self.broker_kill.start()
             if read >= self._total * KILL_MEMBER_AT and not killed:
                 killed = True
                 self.consume_per_s = read / (now - begun)
