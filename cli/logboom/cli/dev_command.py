@@ -42,7 +42,4 @@ def dev(
         note(f"    echo hello | logboom produce greetings --create -s {node.endpoints[0]}")
         note("")
         note("Ctrl-C ends it" + ("" if data else ", and removes its messages."))
-        while True:
-            node.check()
-            # The main thread only waits for Ctrl-C and checks the nodes now and then.
-            time.sleep(0.5)
+        node.wait()

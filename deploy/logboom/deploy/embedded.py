@@ -36,10 +36,11 @@ READY_S: Final = 20.0
 class _NodeThread(threading.Thread):
     """A thread that runs one node and keeps the error that ended it."""
 
-    def __init__(self, name: str, node: Node) -> None:
+    def __init__(self, name: str, node: Node, ended: threading.Event) -> None:
         super().__init__(name=f"logboom-{name}", daemon=True)
         self.node = node
         self.error: BaseException | None = None
+        self._ended = ended
 
     def run(self) -> None:
         try:
@@ -47,6 +48,8 @@ class _NodeThread(threading.Thread):
         # Any error, even SystemExit, ends only this thread, so it has to be passed on.
         except BaseException as error:  # noqa: BLE001 - raised by `Embedded.check`
             self.error = error
+        finally:
+            self._ended.set()
 
 
 class Embedded(Closeable):
@@ -59,6 +62,8 @@ class Embedded(Closeable):
         self.data = Path(tempfile.mkdtemp(prefix="logboom-")) if data is None else Path(data)
         """The folder of its messages."""
         self._threads: list[_NodeThread] = []
+        self._ended = threading.Event()
+        """Set when a node has ended."""
         try:
             self._start()
         # Ctrl-C too: threads and ports are released. The error is raised again.
@@ -86,16 +91,16 @@ class Embedded(Closeable):
         layout.mark_founded()
 
     def _run(self, name: str, node: Node) -> None:
-        thread = _NodeThread(name, node)
+        thread = _NodeThread(name, node, self._ended)
         self._threads.append(thread)
         thread.start()
 
     def _wait_ready(self) -> None:
-        with NodeClient() as asker:
+        with NodeClient() as node_client:
 
             def alive() -> bool:
                 self.check()
-                views = asker.views(self.endpoints, 0.5, topics=[])
+                views = node_client.views(self.endpoints, 0.5, topics=[])
                 return any(b.alive for view in views.values() for b in view.brokers)
 
             if not ask_until(alive, bool, READY_S, pause_s=0.01):
@@ -113,6 +118,15 @@ class Embedded(Closeable):
                 if isinstance(error, LogboomError):
                     raise error
                 raise StartError(f"{thread.name} ended: {error!r}") from error
+
+    def wait(self) -> None:
+        """Wait until a node ends by itself.
+
+        Raises:
+            LogboomError: the error that ended the node.
+        """
+        self._ended.wait()
+        self.check()
 
     def connect(self, **options: Any) -> Client:
         """Return a client of this node that creates topics on first use."""

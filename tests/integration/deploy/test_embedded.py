@@ -9,6 +9,7 @@ import pytest
 
 from logboom.client import connect
 from logboom.deploy import embedded
+from logboom.nodes.server import BrokerProcess
 from logboom.wire.errors import StartError
 
 
@@ -64,3 +65,13 @@ def test_close_may_be_called_twice() -> None:
     node = embedded()
     node.close()
     node.close()
+
+
+def test_wait_ends_with_the_error_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise StartError("the broker broke")
+
+    with embedded() as node:
+        monkeypatch.setattr(BrokerProcess, "_wait", fail)
+        with pytest.raises(StartError, match="the broker broke"):
+            node.wait()
