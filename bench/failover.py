@@ -31,14 +31,13 @@ class Writer(threading.Thread):
     def run(self) -> None:
         """Run until `end`."""
         with self._boom.producer(acks="all") as producer:
-            while not self._ended.is_set():
+            # At a pace, because at full load the benchmark would not measure the pause.
+            while not self._ended.wait(PACE_S):
                 try:
                     producer.send(self._topic, b"tick", queue=0).result(60)
                 except LogboomError as error:
                     self.errors.append(error)
                 self.acked.append(time.monotonic())
-                # This is no wait but the pace: at full load the bench would not measure the pause.
-                time.sleep(PACE_S)
 
     def end(self) -> None:
         """Stop and wait."""

@@ -25,6 +25,7 @@ QUEUES = 4
 AT_ONCE = 32
 """Topics that are created at the same time, each by a separate thread."""
 PATIENCE_S = 60.0
+PROBE_S = 0.01
 
 
 class Prober(threading.Thread):
@@ -38,14 +39,13 @@ class Prober(threading.Thread):
 
     def run(self) -> None:
         """Run until `end`."""
-        with NodeClient() as asker:
-            while not self._ended.is_set():
+        with NodeClient() as node_client:
+            # At a pace, because the requests of the probe must not become the load.
+            while not self._ended.wait(PROBE_S):
                 for endpoint in self._endpoints:
                     began = time.monotonic()
-                    if asker.stats([endpoint], 5.0):
+                    if node_client.stats([endpoint], 5.0):
                         self.slowest_s = max(self.slowest_s, time.monotonic() - began)
-                # The pace of the probe, because its requests must not become the load.
-                time.sleep(0.01)
 
     def end(self) -> float:
         """Stop and wait. Return the slowest answer in seconds."""
