@@ -62,9 +62,9 @@ chaos: $(BASE) ## break a cluster under load: MINUTES=10 SEED=1 FAULTS=kill-lead
 	@$(if $(FUZZ),.venv/bin/python -m tests.chaos.fuzz --minutes $(FUZZ),:)
 bench: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## measure, print a table, write JSON (NOSPARK=1: without Spark)
 	@.venv/bin/python -m bench $(ARGS)
-generate: $(BASE) ## write the client for threads anew, from the client for asyncio
+generate: $(BASE) ## generate the blocking client from the asyncio client
 	@.venv/bin/python client/generate_blocking.py
-check: $(BASE) ## lint, format and types; is the client for threads up to date?
+check: $(BASE) ## lint, format and types, and that the blocking client is up to date
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
@@ -73,7 +73,7 @@ build: .build/stamp ## build the wheel into dist/, with nothing but Python
 	.build/bin/hatchling build -t wheel
 clean: ## remove dist/ and caches; .venv and the data in .logboom stay
 	rm -rf dist .build .hypothesis .mypy_cache .pytest_cache .ruff_cache
-lock: ## pin the dependencies anew (needs uv)
+lock: ## pin the dependencies again (needs uv)
 	$(LOCK) --upgrade --extra node --extra cli --group dev pyproject.toml -o requirements/base.lock
 	$(LOCK) --group build -c requirements/base.lock -o requirements/build.lock
 	$(LOCK) --upgrade --extra spark -c requirements/base.lock pyproject.toml -o requirements/spark.lock
