@@ -24,7 +24,7 @@ from logboom.wire.errors import InvalidRequest, StartError
 
 KEY_FILE: Final = "cluster.key"
 FOUNDED_FILE: Final = "founded"
-MOST_NAME_SERVERS: Final = 9
+MAX_NAME_SERVERS: Final = 9
 
 Adjust: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 """Returns the settings for a node's config file: for tests that put something between
@@ -179,7 +179,7 @@ def check_numbers(name_servers: int, brokers: int) -> None:
     Raises:
         InvalidRequest: they are invalid; the text states the rule.
     """
-    if name_servers not in range(1, MOST_NAME_SERVERS + 1, 2):
+    if name_servers not in range(1, MAX_NAME_SERVERS + 1, 2):
         raise InvalidRequest(
             f"{name_servers} name servers: choose 1, 3 or 5, an odd number has the same majority "
             "as the next even one"

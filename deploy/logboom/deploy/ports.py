@@ -16,10 +16,10 @@ NAME_SERVER_PORT: Final = 7701
 """First port of the name servers; the brokers' and the Raft ports keep this distance."""
 BROKER_PORT: Final = 7711
 RAFT_PORT: Final = 7721
-MOST_OF_A_KIND: Final = BROKER_PORT - NAME_SERVER_PORT
+MAX_OF_A_KIND: Final = BROKER_PORT - NAME_SERVER_PORT
 """Nodes of one kind that fit between two of the customary first ports."""
 
-LAST_BASE: Final = 65_535 - (RAFT_PORT - NAME_SERVER_PORT) - MOST_OF_A_KIND
+LAST_BASE: Final = 65_535 - (RAFT_PORT - NAME_SERVER_PORT) - MAX_OF_A_KIND
 """The last first port that leaves room for all kinds of ports."""
 LOOPBACK: Final = "127.0.0.1"
 
@@ -61,8 +61,8 @@ class Ports:
         if self._base == "free":
             return f"{self._host}:{self._hold()}"
         number = self._given[first] = self._given.get(first, -1) + 1
-        if number >= MOST_OF_A_KIND:
-            number += MOST_OF_A_KIND  # past the ports of the next kind; only brokers are this many
+        if number >= MAX_OF_A_KIND:
+            number += MAX_OF_A_KIND  # past the ports of the next kind; only brokers are this many
         port = self._base + (first - NAME_SERVER_PORT) + number
         if port > 65_535:
             raise InvalidRequest(

@@ -30,7 +30,7 @@ TYPES: Final[dict[str, Any]] = {
     "tag": pa.string(),
 }
 """Arrow types of all columns, as Spark maps its own types."""
-MOST_MS: Final = (2**63 - 1) // 1000
+MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
 """The last message time that fits into such a timestamp, in the year 294247; the first is as far
 back. Later times are mistakes (for example nanoseconds), and must not end a read."""
 CREATE_TIME: Final = 0
@@ -136,7 +136,7 @@ def _offset(part: Columns) -> Any:
 def _timestamp(part: Columns) -> Any:
     times = part.arrow_buffers().timestamp
     if times is None:
-        millis = min(max(part.head.first_timestamp_ms, -MOST_MS), MOST_MS)
+        millis = min(max(part.head.first_timestamp_ms, -MAX_TIMESTAMP_MS), MAX_TIMESTAMP_MS)
         return pa.repeat(pa.scalar(millis * 1000, TIME), len(part))
     wrapped = pa.py_buffer(times)
     array = pa.Array.from_buffers(pa.int64(), len(part), [None, wrapped], offset=part.first)
@@ -144,7 +144,9 @@ def _timestamp(part: Columns) -> Any:
     try:
         return array.cast(kind).cast(TIME)
     except pa.ArrowInvalid:
-        within = pc.min_element_wise(pc.max_element_wise(array, -MOST_MS), MOST_MS)
+        within = pc.min_element_wise(
+            pc.max_element_wise(array, -MAX_TIMESTAMP_MS), MAX_TIMESTAMP_MS
+        )
         return within.cast(kind).cast(TIME)
 
 

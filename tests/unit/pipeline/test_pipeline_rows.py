@@ -8,7 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from logboom.pipeline.record_batches import BATCH_ROWS, MOST_MS, TYPES, arrow_schema, record_batches
+from logboom.pipeline.record_batches import (
+    BATCH_ROWS,
+    MAX_TIMESTAMP_MS,
+    TYPES,
+    arrow_schema,
+    record_batches,
+)
 from logboom.wire.batch import encode_batch, open_batch, stamp
 from logboom.wire.columns import Columns
 from logboom.wire.errors import InvalidRequest
@@ -67,14 +73,18 @@ WILD = 10**18
 """Nanoseconds where milliseconds belong."""
 
 
-@pytest.mark.parametrize("times", [WILD, [WILD, NOW, -WILD], [NOW, MOST_MS, MOST_MS + 1], -WILD])
+@pytest.mark.parametrize(
+    "times", [WILD, [WILD, NOW, -WILD], [NOW, MAX_TIMESTAMP_MS, MAX_TIMESTAMP_MS + 1], -WILD]
+)
 def test_times_that_no_timestamp_holds_are_cut_to_the_nearest(times: int | list[int]) -> None:
     part = batch(3, timestamps_ms=times)
     expected = [times] * 3 if isinstance(times, int) else times
     for begin in (0, 2):
         (found,) = record_batches([part.slice(begin)], "t", 0, [("timestamp", True)])
         micros = found.column(0).cast(pa.int64()).to_pylist()
-        assert micros == [max(-MOST_MS, min(each, MOST_MS)) * 1000 for each in expected[begin:]]
+        assert micros == [
+            max(-MAX_TIMESTAMP_MS, min(each, MAX_TIMESTAMP_MS)) * 1000 for each in expected[begin:]
+        ]
 
 
 def test_columns_that_a_batch_lacks_are_null_or_all_the_same() -> None:
