@@ -125,8 +125,8 @@ def status(
 def _status_from_afar(servers: str, output: Literal["table", "json"]) -> None:
     """Show the status of nodes whose processes are on other machines."""
     ends = [check_endpoint(end.strip()) for end in servers.split(",")]
-    with NodeClient() as asker:
-        standing, _ = read_cluster_status(asker, ends, ASK_S)
+    with NodeClient() as node_client:
+        standing, _ = read_cluster_status(node_client, ends, ASK_S)
     if standing is None:
         raise Unavailable(f"no answer from {servers}: is a node up there?")
     view, answers = standing.view, standing.stats

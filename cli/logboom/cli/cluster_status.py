@@ -75,26 +75,26 @@ def leads(stats: StatsResult) -> bool:
 
 
 def read_cluster_status(
-    asker: NodeClient, ends: Sequence[str], timeout_s: float
+    node_client: NodeClient, ends: Sequence[str], timeout_s: float
 ) -> tuple[ClusterStatus | None, list[str]]:
     """Ask the nodes at these endpoints for all nodes, and then each of them.
 
     Return the status (None if no node knows it), and the endpoints that did not answer.
     """
-    views = asker.views(list(ends), timeout_s, topics=[])
+    views = node_client.views(list(ends), timeout_s, topics=[])
     silent = [end for end in ends if end not in views]
     known = max(views.values(), key=lambda view: view.version, default=None)
     if known is None or not known.cluster_id:
         return None, silent
     nodes = _nodes(known)
-    stats = asker.stats(list(nodes), timeout_s)
+    stats = node_client.stats(list(nodes), timeout_s)
     # The first nodes may be partitioned, and any node may have the newest metadata. Only nodes that
     # answered are asked again, so that dead ones cost one timeout.
-    views |= asker.views([end for end in stats if end not in views], timeout_s, topics=[])
+    views |= node_client.views([end for end in stats if end not in views], timeout_s, topics=[])
     order = sorted(views, key=lambda end: views[end].version, reverse=True)
-    view = next(iter(asker.views(order[:1], timeout_s).values()), known)
+    view = next(iter(node_client.views(order[:1], timeout_s).values()), known)
     newer = _nodes(view)
-    stats |= asker.stats([end for end in newer if end not in nodes], timeout_s)
+    stats |= node_client.stats([end for end in newer if end not in nodes], timeout_s)
     answers = {newer[end]: answer for end, answer in stats.items() if end in newer}
     return ClusterStatus(view, answers), silent
 

@@ -44,8 +44,8 @@ def doctor(*, servers: Servers = None, output: Output = "table") -> int:
         findings.append(CheckResult("cluster", "failed", what, fix))
     else:
         ends = [check_endpoint(end.strip()) for end in named.split(",")]
-        with NodeClient() as asker:
-            findings += cluster(asker, ends)
+        with NodeClient() as node_client:
+            findings += cluster(node_client, ends)
         if any(each.check == "raft leader" and each.result == "ok" for each in findings):
             findings += _consumers(named)
     rows = [
@@ -88,9 +88,9 @@ def machine() -> Iterator[CheckResult]:
         yield CheckResult("open files", "warning", f"limit {files}", f"ulimit -n {OPEN_FILES}")
 
 
-def cluster(asker: NodeClient, ends: list[str]) -> Iterator[CheckResult]:
+def cluster(node_client: NodeClient, ends: list[str]) -> Iterator[CheckResult]:
     """Check the cluster that answers at any of these endpoints."""
-    standing, silent = read_cluster_status(asker, ends, ASK_S)
+    standing, silent = read_cluster_status(node_client, ends, ASK_S)
     for end in silent:
         yield CheckResult(f"node {end}", "failed", "no answer", _fix_silent(end))
     if standing is None:

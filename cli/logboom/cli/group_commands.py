@@ -129,8 +129,8 @@ def alter(
         by_config, machine_room, machine_room_nearby.
     assign
         by_config: the queues of one member, MEMBER=TOPIC/QUEUES; give it once per member and topic.
-            All of
-        them together are the new configuration. MEMBER is an instance name, or a member's id.
+        All of them together are the new configuration. MEMBER is an instance name, or a member's
+        id.
     rooms
         machine_room: the zones of brokers whose queues are consumed, comma-separated.
     virtual_nodes

@@ -40,8 +40,8 @@ def list_name_servers(*, servers: Servers = None, output: Output = "table") -> N
     """
     with open_client(servers) as boom:
         members = boom.admin.name_servers()
-    with NodeClient() as asker:
-        stats = asker.stats([member.endpoint for member in members], ASK_S)
+    with NodeClient() as node_client:
+        stats = node_client.stats([member.endpoint for member in members], ASK_S)
     commit = commit_index(stats.values())
     rows = [
         _row(member.id, member.endpoint, stats.get(member.endpoint), commit) for member in members
@@ -90,25 +90,27 @@ def add(
     """
     endpoint, raft_endpoint = check_endpoint(endpoint), check_endpoint(raft_endpoint)
     key = operators_key(key_file, servers)
-    with NodeClient() as asker:
-        running = asker.stats([endpoint], ASK_S).get(endpoint)
+    with NodeClient() as node_client:
+        running = node_client.stats([endpoint], ASK_S).get(endpoint)
         if running is None or running.node != name:
             # A member that does not run would only weaken the group.
             answers = "nothing" if running is None else running.node
             raise Unavailable(f"{answers} answers at {endpoint}: start {name} there first")
         with open_client(servers, cluster_key=key) as boom:
             boom.admin.add_name_server(name, endpoint, raft_endpoint)
-            _wait_caught_up(boom, asker, name, endpoint, wait)
+            _wait_caught_up(boom, node_client, name, endpoint, wait)
     note(f"{name} is in the group and has caught up")
 
 
-def _wait_caught_up(boom: Client, asker: NodeClient, name: str, endpoint: str, wait: float) -> None:
+def _wait_caught_up(
+    boom: Client, node_client: NodeClient, name: str, endpoint: str, wait: float
+) -> None:
     members = [member.endpoint for member in boom.admin.name_servers()]
-    goal = commit_index(asker.stats(members, ASK_S).values())
+    goal = commit_index(node_client.stats(members, ASK_S).values())
     with progress(f"{name} catches up", goal) as shown:
 
         def look() -> int:
-            stats = asker.stats([endpoint], ASK_S).get(endpoint)
+            stats = node_client.stats([endpoint], ASK_S).get(endpoint)
             applied = 0 if stats is None else int(stats.counters.get("raft_applied_index", 0))
             shown.to(min(applied, goal))
             return applied

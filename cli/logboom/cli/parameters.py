@@ -38,12 +38,14 @@ KeyFile: TypeAlias = Annotated[
     ),
 ]
 NameServer: TypeAlias = Annotated[str, Parameter(help="The id of the name server.")]
-SERVERS = Parameter(
-    name=["--servers", "-s"],
-    env_var="LOGBOOM_SERVERS",
-    help="Any nodes of the cluster, host:port, comma-separated.",
-)
-Servers: TypeAlias = Annotated[str | None, SERVERS]
+Servers: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name=["--servers", "-s"],
+        env_var="LOGBOOM_SERVERS",
+        help="Any nodes of the cluster, host:port, comma-separated.",
+    ),
+]
 
 # Actions and output.
 

@@ -228,11 +228,11 @@ def _view(servers: str) -> View:
         Unavailable: no node answers.
     """
     ends = [check_endpoint(end.strip()) for end in servers.split(",")]
-    with NodeClient() as asker:
-        views = asker.views(ends, ASK_S)
+    with NodeClient() as node_client:
+        views = node_client.views(ends, ASK_S)
         if views:
             known = max(views.values(), key=lambda view: view.version)
-            views |= asker.views([each.endpoint for each in known.name_servers], ASK_S)
+            views |= node_client.views([each.endpoint for each in known.name_servers], ASK_S)
     if not views:
         text = f"nothing answers at {', '.join(ends)}"
         raise Unavailable(f"{text}: start the name servers, or say --servers")

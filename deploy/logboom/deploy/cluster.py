@@ -211,9 +211,9 @@ class Cluster(Closeable):
         Raises:
             StartError: a node ended, or the nodes are not ready in time.
         """
-        with NodeClient() as asker:
+        with NodeClient() as node_client:
             missing = ask_until(
-                lambda: self._not_ready(asker, newer_than or {}),
+                lambda: self._not_ready(node_client, newer_than or {}),
                 lambda missing: missing is None,
                 timeout_s,
                 pause_s=0.01,
@@ -224,14 +224,14 @@ class Cluster(Closeable):
             text = f"the cluster is not ready after {timeout_s:.0f} s: {missing}"
             raise StartError(f"{text}; logs are under {self.data}")
 
-    def _not_ready(self, asker: NodeClient, newer_than: Mapping[str, int]) -> str | None:
+    def _not_ready(self, node_client: NodeClient, newer_than: Mapping[str, int]) -> str | None:
         """Return a description of what is still missing, or None if the cluster is ready."""
         for process in self._processes.values():
             process.check()
         specs = [spec for spec in self._layout.nodes if self._takes_part(spec)]
         wanted = {spec.id for spec in specs if spec.role == "broker"}
         # Readiness concerns nodes only, so no topics are requested.
-        views = asker.views([spec.endpoint for spec in specs], ASK_S, topics=[])
+        views = node_client.views([spec.endpoint for spec in specs], ASK_S, topics=[])
         for spec in specs:
             view = views.get(spec.endpoint)
             if view is None:
@@ -247,8 +247,8 @@ class Cluster(Closeable):
         return process is not None and process.alive and not process.paused
 
     def _epochs(self) -> dict[str, int]:
-        with NodeClient() as asker:
-            views = asker.views(self._answering(), ASK_S, topics=[])
+        with NodeClient() as node_client:
+            views = node_client.views(self._answering(), ASK_S, topics=[])
         newest = max(views.values(), key=lambda view: view.version, default=None)
         return {} if newest is None else {b.id: b.instance_epoch for b in newest.brokers}
 
@@ -261,8 +261,8 @@ class Cluster(Closeable):
         Raises:
             StartError: no node answers.
         """
-        with NodeClient() as asker:
-            views = asker.views(self._answering(), ASK_S, topics)
+        with NodeClient() as node_client:
+            views = node_client.views(self._answering(), ASK_S, topics)
         if not views:
             raise StartError("no node of the cluster answers: is one running?")
         return max(views.values(), key=lambda view: view.version)
@@ -305,8 +305,8 @@ class Cluster(Closeable):
 
         def agreed() -> str | None:
             ends = [s.endpoint for s in self._layout.name_servers if self._takes_part(s)]
-            with NodeClient() as asker:
-                views = asker.views(ends, ASK_S, topics=[])
+            with NodeClient() as node_client:
+                views = node_client.views(ends, ASK_S, topics=[])
             named = {v.raft_leader for v in views.values()}
             leader = named.pop() if len(named) == 1 else None
             return leader if leader is not None and self.running(leader) else None
@@ -319,7 +319,7 @@ class Cluster(Closeable):
             raise StartError(f"{problem} after {timeout_s:.0f} s; logs are under {self.data}")
         return answer
 
-    # ── closing ──────────────────────────────────────────────────────────────────────────────────
+    # ── closing ─────────────────────────────────────────────────────────────────────────────────
 
     def close(self) -> None:
         """Stop all nodes and release all resources. A second call does nothing.

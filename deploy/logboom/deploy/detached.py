@@ -200,13 +200,13 @@ def _check_same(data: Path, size: Size) -> None:
 def _wait_ready(layout: Layout, nodes: Sequence[NodeProcess]) -> None:
     ends = {spec.endpoint: spec.id for spec in layout.nodes}
     brokers = {spec.id for spec in layout.brokers}
-    with NodeClient() as asker:
+    with NodeClient() as node_client:
 
         def ask() -> list[str]:
             for process in nodes:
                 # If the process has ended, an answer from its endpoint is another cluster's.
                 process.check()
-            views = asker.views(list(ends), ASK_S, topics=[])
+            views = node_client.views(list(ends), ASK_S, topics=[])
             return [
                 name
                 for end, name in ends.items()
@@ -245,9 +245,9 @@ def status(data: Path) -> list[NodeStatus]:
     """Return every node of the cluster under `data`, with what it reports."""
     known = processes(data)
     ends = [process.spec.endpoint for process in known if process.alive and not process.paused]
-    with NodeClient() as asker:
-        views = asker.views(ends, ASK_S) if ends else {}
-        stats = asker.stats(list(views), ASK_S) if views else {}
+    with NodeClient() as node_client:
+        views = node_client.views(ends, ASK_S) if ends else {}
+        stats = node_client.stats(list(views), ASK_S) if views else {}
     record = read(data)
     records = {} if record is None else {node.id: node for node in record.nodes}
     return [

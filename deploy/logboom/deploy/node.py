@@ -35,7 +35,8 @@ KEPT_BYTES: Final = 256 * 1024 * 1024
 MAPPED_BYTES: Final = 32 * 1024 * 1024
 """The greatest threshold that glibc takes on 64 bits."""
 COLLECT_AFTER: Final = (50_000, 20, 50)
-"""Thresholds of the garbage collector: new objects before a collection of each generation."""
+"""Thresholds of the garbage collector: new objects before it scans the youngest generation, and
+scans of each generation before it scans the next older one."""
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 

@@ -1,4 +1,4 @@
-"""The only polling loop: other processes change without notifying this one."""
+"""A polling loop for the state of other processes, which change without notifying this one."""
 
 from __future__ import annotations
 

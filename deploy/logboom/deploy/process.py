@@ -73,10 +73,12 @@ class NodeProcess:
     ) -> NodeProcess:
         """Start the node of `spec`, whose config file exists, without waiting for it.
 
-        `create`: a name server with an empty folder may found the cluster, which it does only once
-            in the
-        life of a cluster (see docs/SAFETY.md, R9).
-        `launcher`: the words of a program that execs the command, such as `env` or `taskset`.
+        Args:
+            spec: the node.
+            attached: it ends with this process.
+            create: a name server with an empty folder may found the cluster, which happens only
+                once in the life of a cluster (see docs/SAFETY.md, R9).
+            launcher: the words of a program that execs the command, such as `env` or `taskset`.
         """
         read_end, write_end = os.pipe()
         command = [*launcher, sys.executable, "-m", "logboom.deploy.node", spec.role]

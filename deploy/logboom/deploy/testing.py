@@ -83,7 +83,7 @@ class Stage:
         self._news = threading.Condition()
         self.wait_s = wait_s
         self.node = embedded() if node is None else node
-        """The folder of the node's data."""
+        """The node that the stage runs on."""
         try:
             self.client: Client = self.node.connect()
             """A client for any other checks."""

@@ -87,7 +87,7 @@ def dedup(
         source: options of the source; where to begin applies only to a new checkpoint.
         checkpoint: where Spark keeps its progress and the messages that it has seen.
         by: what duplicates have in common: key, value, tag, or fields of the JSON values such as
-            order.id. Messages that have none of it are all kept.
+            order.id (messages that have none of these are all kept).
         within: how much later a duplicate may be.
 
     Raises:
