@@ -330,6 +330,9 @@ class Dispatcher(ABC):
             raise InvalidRequest(f"{text}: acknowledge each message")
         if offset < self.acks.floor:
             return
+        # Redelivery begins at the first unacknowledged message. So whoever holds the offset holds all
+        # that is unacknowledged before it, the floor passes it now, and a repeated request is
+        # confirmed above.
         if offset not in consumer.held:
             # Even if it is acknowledged: a message before it is not, and may be held by another
             # consumer.

@@ -92,6 +92,25 @@ def test_a_cumulative_acknowledgement_does_not_pass_what_another_holds() -> None
     assert bench.acked.floor == 0
 
 
+def test_a_repeated_cumulative_acknowledgement_is_confirmed_though_something_was_given_back() -> None:
+    bench = Bench(SubscriptionConfig(kind="failover"))
+    for _ in range(4):
+        bench.append(b"a")
+    bench.attach("two", 100)
+    bench.attach("one", 100, priority=1)
+    assert bench.ack("two", 1) == []
+    assert bench.nack("two", 0) == []
+    bench.grant("two", 0)
+    assert bench.got["two"] == [0, 1, 2, 3, 0, 2, 3]
+    bench.attach("one", 100, priority=-1)
+    bench.wait(1.0)
+    assert bench.got["one"] == [0, 2, 3]
+    assert bench.ack_to("one", 2) == []
+    # The answer is lost, and the consumer sends the same again.
+    assert bench.ack_to("one", 2) == []
+    assert bench.acked.floor == 3
+
+
 def test_failover_goes_by_priority_and_then_by_name() -> None:
     bench = Bench(SubscriptionConfig(kind="failover"))
     bench.attach("b", 100, priority=1)
