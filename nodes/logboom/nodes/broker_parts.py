@@ -192,7 +192,12 @@ class BrokerParts:
         )
 
     def _order_settling(self) -> tuple[Callable[[BrokerTurn], None], ...]:
-        """Return the steps that settle a turn. Their order carries safety; see the comments."""
+        """Return the steps that settle a turn, in the order in which they see each other's results.
+
+        Each runs once, after all events, since staged rows can be read only in the next turn. None
+        needs the order to be safe: every step goes by the HW, by what is readable and by what is
+        staged. In another order, answers and reports would wait for the next turn.
+        """
         return (
             # First, when all reports and syncs of the turn are known: each HW is counted once, and
             # acks, reads and followers go by it.
@@ -200,10 +205,10 @@ class BrokerParts:
             # After the HWs, which let dispatchers deliver more. All changes of a queue's cursors
             # become one entry, before followers are answered, so that they get it at once.
             self.subscriptions.flush,
-            # After the HWs, since only entries below them are applied (Q12). Once per turn, since
-            # staged rows can be read only in the next one.
+            # After the HWs, since only entries below them are applied (Q12).
             self.applier.apply,
-            # After `apply`, which ends releases: readers see all of a transaction or nothing (T1).
+            # After `apply`, which completes releases: what becomes readable is read at once. Until
+            # then, `Replica.readable` ends before the release (T3).
             self.pull_handler.serve,
             # After all reports of the turn, which share one AlterIsr.
             self.isr_keeper.propose,
@@ -217,8 +222,7 @@ class BrokerParts:
             # and so do its reports.
             self.coordinator.requests.flush,
             self.decision_reports.flush,
-            # Last, after every answer. Compaction stages nothing for a queue whose rows this turn
-            # has already changed.
+            # Last, after every answer: this work can wait.
             self.indexer.advance,
             self.compactor.advance,
             self.scrubber.check,
