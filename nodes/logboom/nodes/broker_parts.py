@@ -73,7 +73,7 @@ class BrokerParts:
         self.repair = ReplicaRepair(
             context,
             lambda replica: self.fetchers.unfollow(replica),
-            lambda replica, turn: self.roles.refetch(replica, turn),
+            lambda replica: self.roles.refetch(replica),
         )
         self.restored_queues = RestoredQueues(context)
         found, refusal = self.repair.found, self.repair.refusal

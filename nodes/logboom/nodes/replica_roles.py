@@ -191,16 +191,16 @@ class ReplicaRoles(Service):
         replica.leader_epoch = epoch
         replica.leader_hw = None
         if self._repair.may_follow(replica):
-            self._fetchers.follow(replica, leader, endpoint, turn)
+            self._fetchers.follow(replica, leader, endpoint)
         else:
             self._fetchers.unfollow(replica)
         self._pull_handler.role_changed(replica, turn)
 
-    def refetch(self, replica: Replica, turn: BrokerTurn) -> None:
+    def refetch(self, replica: Replica) -> None:
         """Let a damaged replica follow again, after it was truncated."""
         leader = self._routes.brokers.get(replica.leader) if replica.leader is not None else None
         if replica.role == "follower" and leader is not None:
-            self._fetchers.follow(replica, leader.id, leader.endpoint, turn)
+            self._fetchers.follow(replica, leader.id, leader.endpoint)
 
     def _none(self, replica: Replica, turn: BrokerTurn) -> None:
         self._fetchers.unfollow(replica)

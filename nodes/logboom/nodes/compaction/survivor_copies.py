@@ -65,16 +65,14 @@ def stage_survivors(replica: Replica, storage: Storage, writes: WriteSet, until:
         at = found.next_offset
         for batch in found.batches:
             head = validate_batch(batch)
-            _forget_mortal(changes, batch, head, until)
+            _forget_mortal(changes, batch, head)
             changes.copy(head.base_offset, head, batch)
     changes.stage(writes)
     replica.compaction.stage(writes)
     return True
 
 
-def _forget_mortal(
-    changes: CompactionUpdate, batch: bytes, head: BatchHead, log_start: int
-) -> None:
+def _forget_mortal(changes: CompactionUpdate, batch: bytes, head: BatchHead) -> None:
     """Remove messages that are not kept longer than the log contains them."""
     if head.has(Attribute.KEYS) and not head.has(Attribute.NULL_KEYS | Attribute.NULL_VALUES):
         return

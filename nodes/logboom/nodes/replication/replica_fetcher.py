@@ -91,7 +91,7 @@ class ReplicaFetchers(Service):
 
     # ── roles ───────────────────────────────────────────────────────────────────────────────────
 
-    def follow(self, replica: Replica, leader: str, endpoint: str, turn: BrokerTurn) -> None:
+    def follow(self, replica: Replica, leader: str, endpoint: str) -> None:
         """Follow a queue from a leader, or from the same leader in a new epoch."""
         self.unfollow(replica, keep=leader)
         fetcher = self._fetchers.get(leader) or self._begin(leader, endpoint)

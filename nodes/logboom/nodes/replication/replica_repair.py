@@ -41,7 +41,7 @@ class ReplicaRepair(Service):
         self,
         context: BrokerContext,
         halt: Callable[[Replica], None],
-        refetch: Callable[[Replica, BrokerTurn], None],
+        refetch: Callable[[Replica], None],
     ) -> None:
         """Restore what is known of damage from before this start.
 
@@ -279,7 +279,7 @@ class ReplicaRepair(Service):
             del self._reported[key]
             self._mending[key] = None
             self._cut(replica, turn)
-            self._refetch(replica, turn)
+            self._refetch(replica)
 
     def _cut(self, replica: Replica, turn: BrokerTurn) -> None:
         """Truncate the log where it is damaged. Entries before that stay if they are readable."""
