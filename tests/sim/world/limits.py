@@ -158,7 +158,7 @@ MOVED: Final[Mapping[str, str]] = {
     NODES + "requests.sieves.OPENED_MESSAGES": NODES + "replica.pull_filter.OPENED_MESSAGES",
     NODES + "requests.sieves.PULL_UNITS": NODES + "replica.pull_filter.PULL_UNITS",
     NODES + "subscriptions.dispatch_shelf.SHELF_BYTES": NODES
-    + "subscriptions.entry_source.SHELF_BYTES",
+    + "subscriptions.entry_source.MAX_CACHE_BYTES",
     NODES + "subscriptions.dispatch_keys.READ_BATCHES": NODES
     + "subscriptions.key_shared_dispatcher.READ_BATCHES",
     NODES + "subscriptions.dispatch_keys.READ_BYTES": NODES

@@ -16,6 +16,9 @@ from logboom.nodes.subscriptions.key_ranges import Range
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.routes import Routes
 
+MAX_GRANT: Final = 1 << 40
+"""Permits that one grant may give, in messages or in bytes."""
+
 
 class PendingAck(NamedTuple):
     """Messages of one delivered batch, and the deadline of their acknowledgement."""
@@ -86,10 +89,6 @@ class AttachedConsumer:
             if bits:
                 found.append((lent.base, bits))
         return found
-
-
-MAX_GRANT: Final = 1 << 40
-"""Permits that one grant may give, in messages or in bytes."""
 
 
 class Permits:

@@ -35,6 +35,10 @@ LOG = logging.getLogger("logboom.nodes")
 Said: TypeAlias = Literal["accept", "reject", "reschedule"]
 PlugIn: TypeAlias = Callable[[Entry], Said]
 """Decides about a whole batch: deliver it, count it as acknowledged, or ask again later."""
+DispatchFilter: TypeAlias = Callable[[str, str, Entry], Said]
+"""A plug-in as the operator writes it: topic, subscription and batch → decision."""
+
+_SETTING: Final = "dispatch_filters"
 
 
 class FilterResult(NamedTuple):
@@ -120,11 +124,6 @@ class EntryFilter:
         rest = missing & ~passed
         self.stats.count("dispatch_filtered", rest.bit_count())
         return FilterResult(missing & passed, rest)
-
-
-DispatchFilter: TypeAlias = Callable[[str, str, Entry], Said]
-
-_SETTING: Final = "dispatch_filters"
 
 
 def load(names: Sequence[str]) -> tuple[DispatchFilter, ...]:

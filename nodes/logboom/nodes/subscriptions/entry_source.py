@@ -18,6 +18,8 @@ from logboom.wire.errors import DamagedBatch, DataDamaged
 
 CONTROLS: Final = 64
 """Consecutive control entries after which a read ends. The next one starts after them."""
+MAX_CACHE_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of batches that are kept."""
 
 
 class LogEntrySource:
@@ -84,10 +86,6 @@ class LogEntrySource:
         return find_batch_start(replica, self._storage, offset)
 
 
-SHELF_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of batches that are kept."""
-
-
 class EntryCache:
     """Recent batches by their offsets, each of which goes to several consumers.
 
@@ -111,7 +109,7 @@ class EntryCache:
             self._bases.append(entry.base)
         self._order.append(entry.base)
         self._size += entry.size
-        while self._size > SHELF_BYTES and len(self._order) > 1:
+        while self._size > MAX_CACHE_BYTES and len(self._order) > 1:
             self._drop(self._order.popleft())
 
     def _drop(self, base: int) -> None:

@@ -23,6 +23,9 @@ from logboom.nodes.subscriptions.attached_consumer import AttachedConsumer
 from logboom.nodes.subscriptions.dispatch_events import Hashing
 from logboom.nodes.subscriptions.slot_table import Slots, SlotTable
 
+SPARSE: Final = 8
+"""If fewer than one in this many messages of a batch remain, only their slots are kept."""
+
 
 class KeySharedBacklog:
     """The messages of one dispatcher that were read and wait."""
@@ -197,10 +200,6 @@ class KeySharedBacklog:
                 del self.blocked[slot]
         self.uncovered.discard(start, stop)
         self.live.forget_below(stop)
-
-
-SPARSE: Final = 8
-"""If fewer than one in this many messages of a batch remain, only their slots are kept."""
 
 
 class SlotBatch:

@@ -55,6 +55,15 @@ from logboom.wire.subscription_messages import (
     SubscriptionState,
 )
 
+MIN_SESSION_MS: Final = 1_000
+MAX_SESSION_MS: Final = 3_600_000
+MAX_DELAY_MS: Final = 40 * 86_400_000
+MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
+"""A peer that has not taken this many bytes, for all consumers of its connection, is slow."""
+
+OffsetAt = Callable[[str, int, int, int, BrokerTurn], int]
+"""(topic, queue, topic id, message time in ms, turn) → offset; raises LogboomError."""
+
 
 class SubscriptionRequest(Protocol):
     """The fields that all of these requests have."""
@@ -151,16 +160,6 @@ def no_subscription(topic: str, name: str) -> UnknownResource:
     """UNKNOWN_SUBSCRIPTION."""
     text = f"topic {topic!r} has no subscription {name!r} in this queue: subscribe to create it"
     return UnknownResource(text, "UNKNOWN_SUBSCRIPTION")
-
-
-LEAST_SESSION_MS: Final = 1_000
-LONGEST_SESSION_MS: Final = 3_600_000
-LONGEST_DELAY_MS: Final = 40 * 86_400_000
-MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
-"""A peer that has not taken this many bytes, for all consumers of its connection, is slow."""
-
-OffsetAt = Callable[[str, int, int, int, BrokerTurn], int]
-"""(topic, queue, topic id, message time in ms, turn) → offset; raises LogboomError."""
 
 
 class _ConsumerRequest(SubscriptionRequest, Protocol):
@@ -264,8 +263,8 @@ class SubscriptionHandler(Service):
             check_replicas(served.leading)
             who = (message.consumer, message.session)
             for _, _, delay_ms in message.again:
-                if not 0 <= delay_ms <= LONGEST_DELAY_MS:
-                    raise InvalidRequest(f"a delay of {delay_ms} ms: give 0 to {LONGEST_DELAY_MS}")
+                if not 0 <= delay_ms <= MAX_DELAY_MS:
+                    raise InvalidRequest(f"a delay of {delay_ms} ms: give 0 to {MAX_DELAY_MS}")
             refused = []
             if message.acked:
                 refused += self._service.tell(served, Ack(*who, tuple(message.acked)), turn)
@@ -358,8 +357,8 @@ def _check_subscribe(message: Subscribe) -> None:
             text = f"a {what}'s name has 1 to {NAME_LENGTH} printable characters"
             raise InvalidRequest(text, "INVALID_NAME")
     check_settings(message.config)
-    if not LEAST_SESSION_MS <= message.config.session_ms <= LONGEST_SESSION_MS:
-        text = f"session_ms must be from {LEAST_SESSION_MS} to {LONGEST_SESSION_MS}"
+    if not MIN_SESSION_MS <= message.config.session_ms <= MAX_SESSION_MS:
+        text = f"session_ms must be from {MIN_SESSION_MS} to {MAX_SESSION_MS}"
         raise InvalidRequest(f"{text}, not {message.config.session_ms}")
 
 

@@ -92,7 +92,9 @@ def test_a_cumulative_acknowledgement_does_not_pass_what_another_holds() -> None
     assert bench.acked.floor == 0
 
 
-def test_a_repeated_cumulative_acknowledgement_is_confirmed_though_something_was_given_back() -> None:
+def test_a_repeated_cumulative_acknowledgement_is_confirmed_though_something_was_given_back() -> (
+    None
+):
     bench = Bench(SubscriptionConfig(kind="failover"))
     for _ in range(4):
         bench.append(b"a")

@@ -55,7 +55,7 @@ def test_what_is_put_in_twice_is_kept_once_and_in_any_order() -> None:
 def test_what_was_put_in_first_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     log = log_of(*[2] * 6)
     size = log.entries[0].size
-    monkeypatch.setattr(entry_source, "SHELF_BYTES", 3 * size)
+    monkeypatch.setattr(entry_source, "MAX_CACHE_BYTES", 3 * size)
     shelf = EntryCache()
     order = [log.entries[at] for at in (4, 0, 5, 2, 1)]
     for entry in order:
@@ -72,7 +72,7 @@ def test_what_was_put_in_first_goes_first(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_batch_larger_than_the_shelf_is_kept_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     log = log_of(1, 50, 1)
-    monkeypatch.setattr(entry_source, "SHELF_BYTES", 10)
+    monkeypatch.setattr(entry_source, "MAX_CACHE_BYTES", 10)
     shelf = EntryCache()
     for entry in log.entries:
         shelf.put(entry)
