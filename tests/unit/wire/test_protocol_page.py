@@ -1,9 +1,10 @@
-"""docs/PROTOCOL.md prints every message, command and configuration as `wire` has them."""
+"""docs/PROTOCOL.md prints every message, command, record and configuration as `wire` has them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,43 +23,86 @@ CODE = re.compile(r"^(?:    [^\n]*\n)+|`([^`\n]+)`", re.MULTILINE)
 TAGGED: dict[str, type[Struct]] = {
     str(each.__struct_config__.tag): each for each in (*get_args(AnyMessage), *get_args(AnyCommand))
 }
+CONFIGS = [
+    (TopicConfig(), "### 6.1"),
+    (GroupConfig(), "### 6.2"),
+    (SubscriptionConfig(), "`config` is a record; every field has a default"),
+]
+"""Each configuration, and what its table follows."""
+VALUES = {"nil", "true", "false"}
 
 
-def arrays(text: str) -> Iterator[list[str]]:
-    """Every `["tag", …]` of a text, taken apart at its own commas."""
-    for begin in re.finditer(r'\["\w+"', text):
-        depth, parts, part = 0, [], ""
-        for letter in text[begin.start() :]:
-            depth += (letter in "[{") - (letter in "]}")
-            if depth == 0:
-                break
-            if letter == "," and depth == 1:
-                parts.append(part)
-                part = ""
-            else:
-                part += letter
-        yield [each.strip().lstrip("[").strip() for each in [*parts, part]]
+def arrays() -> Iterator[list[str]]:
+    """Every `[…]` in the code of the page, also within another, taken apart at its own commas."""
+    for code in CODE.finditer(PAGE):
+        for begin in re.finditer(r"\[", code[0]):
+            depth, parts, part = 1, [], ""
+            for letter in code[0][begin.end() :]:
+                depth += (letter in "[{") - (letter in "]}")
+                if depth == 0:
+                    break
+                if letter == "," and depth == 1:
+                    parts.append(part)
+                    part = ""
+                else:
+                    part += letter
+            yield [each.strip() for each in [*parts, part]]
 
 
 def printed() -> dict[str, list[str]]:
     """Tag → the fields of its longest array on the page, without the tag."""
     found: dict[str, list[str]] = {}
-    for code in CODE.finditer(PAGE):
-        for tag, *fields in arrays(code[0]):
-            name = tag.strip('"')
-            if len(fields) > len(found.get(name, [])):
-                found[name] = fields
+    for tag, *fields in arrays():
+        if re.fullmatch(r'"\w+"', tag) and len(fields) > len(found.get(tag.strip('"'), [])):
+            found[tag.strip('"')] = fields
     return found
+
+
+def differences(fields: Sequence[str], record: type[Struct]) -> list[tuple[str, str]]:
+    """What the page and the code call a field differently; in place of a name, the page may have a
+    value, a list or a map."""
+    return [
+        (field, name)
+        for field, name in zip_longest(fields, record.__struct_fields__, fillvalue="")
+        if field != name and (not field or not name or field in names_of([field]))
+    ]
+
+
+def names_of(fields: Sequence[str]) -> list[str]:
+    """Those that are names."""
+    return [each for each in fields if re.fullmatch(r"[a-z]\w*", each) and each not in VALUES]
+
+
+def records() -> list[type[Struct]]:
+    """The records within messages and commands, but for configurations, which have their tables."""
+    waiting: list[Any] = [msgspec.inspect.type_info(each) for each in TAGGED.values()]
+    seen: set[type[Struct]] = set()
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, msgspec.inspect.StructType) and each.cls not in seen:
+            seen.add(each.cls)
+            waiting += [field.type for field in each.fields]
+        for inner in ("item_type", "key_type", "value_type"):
+            waiting += [getattr(each, inner)] if hasattr(each, inner) else []
+        waiting += [*getattr(each, "types", ()), *getattr(each, "item_types", ())]
+    configs = {type(config) for config, _ in CONFIGS}
+    return sorted(seen - configs - {*TAGGED.values()}, key=lambda each: each.__name__)
 
 
 @pytest.mark.parametrize("tag", sorted(TAGGED))
 def test_the_page_prints_all_fields(tag: str) -> None:
     fields = printed()
+    assert tag in fields or not TAGGED[tag].__struct_fields__
     if tag == "raftframe":  # its payload is a frame of its own
         assert len(fields[tag]) == 6
         return
-    assert tag in fields or not TAGGED[tag].__struct_fields__
-    assert len(fields.get(tag, [])) == len(TAGGED[tag].__struct_fields__), fields.get(tag)
+    assert differences(fields.get(tag, []), TAGGED[tag]) == []
+
+
+@pytest.mark.parametrize("record", records(), ids=lambda each: each.__name__)
+def test_the_page_prints_all_fields_of_a_record(record: type[Struct]) -> None:
+    named = (fields for fields in arrays() if names_of(fields))
+    assert not all(differences(fields, record) for fields in named), record.__struct_fields__
 
 
 def rows(after: str) -> dict[str, list[str]]:
@@ -74,15 +118,7 @@ def rows(after: str) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("config", "after"),
-    [
-        (TopicConfig(), "### 6.1"),
-        (GroupConfig(), "### 6.2"),
-        (SubscriptionConfig(), "`config` is a record; every field has a default"),
-    ],
-    ids=lambda each: type(each).__name__,
-)
+@pytest.mark.parametrize(("config", "after"), CONFIGS, ids=lambda each: type(each).__name__)
 def test_the_page_prints_a_configuration(config: Any, after: str) -> None:
     told = rows(after)
     assert list(told) == list(config.__struct_fields__)
