@@ -86,9 +86,10 @@ def judge_group(
     dead = {record.name for record in records if isinstance(record, Dead)}
     figures.dead = len(dead)
     tried = failures(everything, dead)
+    if any(map(known.count, fates.LOST)):
+        tried.update(dead & blamed(everything))
     for stream, number in sorted(dead):
-        # What a process may have ended with counts as tried, and nobody writes that down.
-        if tried[stream, number] + any(map(known.count, fates.LOST)) < attempts:
+        if tried[stream, number] < attempts:
             detail = f"{stream.producer}/{number}: {tried[stream, number]} of {attempts}"
             verdict.found(UNTRIED, detail)
     for (stream, number), member in sorted(unmended(everything, dead).items()):
@@ -117,6 +118,25 @@ def failures(
             numbers = range(record.first, record.first + record.count)
             counted.update((record.stream, n) for n in numbers if (record.stream, n) in names)
     return counted
+
+
+def blamed(given: Iterable[Consumed]) -> set[tuple[Stream, int]]:
+    """Messages that failed as the first that an owner of their queue was given.
+
+    If the owner before was lost, it counts as an attempt with this message, which it may have had in
+    its hands; nobody writes that down.
+
+    Args:
+        given: what members were given, in order of time.
+    """
+    owners: set[tuple[int, int]] = set()
+    found: set[tuple[Stream, int]] = set()
+    for record in given:
+        owner = record.queue, record.owner_epoch
+        if record.failed and (record.owner_epoch == NOBODY or owner not in owners):
+            found.add((record.stream, record.first))
+        owners.add(owner)
+    return found
 
 
 def unmended(
