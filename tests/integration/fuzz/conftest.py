@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from logboom.client import Client, connect
 from logboom.deploy import Cluster
 from tests.chaos.node_logs import faults
+
+PATIENT_S: Final = 10.0
+"""A healthy client that waits longer has given up. Far more than it takes, for this may run on a busy
+machine; that it comes before whoever asks for more is tested without clocks, in
+tests/unit/nodes/requests/test_postponed_pulls.py."""
 
 
 @pytest.fixture(scope="package", name="cluster")

@@ -28,10 +28,8 @@ from tests.chaos.fuzz_peers import (
     trickle,
 )
 from tests.chaos.memory import Memory
-from tests.integration.fuzz.conftest import slowest_pull
+from tests.integration.fuzz.conftest import PATIENT_S, slowest_pull
 
-PATIENT_S: Final = 60.0
-"""Longest wait of a healthy client that is taken for being served."""
 GROWTH_MB: Final = 200
 """At most, also for a moment."""
 PORTS: Final = ("broker-1", "name-1", "raft of name-1")

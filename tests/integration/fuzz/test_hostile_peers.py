@@ -18,13 +18,9 @@ from logboom.wire.base import WireMessage
 from logboom.wire.frames import encode
 from logboom.wire.messages import Hello, Ping, Pull, Stats, Watch
 from tests.chaos.memory import Memory
-from tests.integration.fuzz.conftest import slowest_pull
+from tests.integration.fuzz.conftest import PATIENT_S, slowest_pull
 
 CONNECTIONS = 5_000
-PATIENT_S = 60.0
-"""A healthy client that waits longer is not served. Far more than it takes, for this may run on a
-busy machine; that it comes before whoever asks for more is tested without clocks, in
-tests/unit/nodes/requests/test_postponed_pulls.py."""
 
 
 @contextmanager
