@@ -369,13 +369,15 @@ def room_graph(graph: dict[str, set[str]]) -> dict[str, set[str]]:
 
 
 def upward_imports(rooms: dict[str, set[str]], table: str) -> list[str]:
-    """The imports of a room from its own floor or a higher one, and the rooms without a floor."""
+    """The imports of a room from its own floor or a higher one, the rooms without a floor, and the
+    names in the table that are no rooms."""
     floors = {
         room: number
         for number, line in enumerate(table.strip().splitlines())
         for room in line.split()
     }
     found = [f"{room} has no floor" for room in sorted(set(rooms) - set(floors))]
+    found += [f"{room} is no room" for room in sorted(set(floors) - set(rooms))]
     found += [
         f"{room} imports {other}"
         for room in sorted(set(rooms) & set(floors))
@@ -676,6 +678,7 @@ def test_circles_and_upward_imports_are_seen() -> None:
     assert cycles(room_graph(graph)) == [["high", "low"]]
     assert upward_imports(room_graph(graph), "low\nhigh") == ["low imports high"]
     assert upward_imports(room_graph(graph), "low") == ["high has no floor"]
+    assert upward_imports({"low": set()}, "low\nhigh") == ["high is no room"]
 
 
 def test_names_with_two_meanings_and_bare_constants_are_seen() -> None:
