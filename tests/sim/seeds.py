@@ -62,7 +62,7 @@ COUNTED: Final = (
     "fault: strobe",
     "fault: jump",
 )
-"""What must have happened at least once over all seeds: else they prove nothing."""
+"""What must have happened at least once over the few: else they prove nothing."""
 
 
 def seed_range(text: str) -> range:

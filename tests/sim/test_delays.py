@@ -17,7 +17,7 @@ ROT = range(500, 502)
 FEW = (5, 6)
 """Of these, what `make test` runs."""
 COUNTED = ("parked", "released", "released on time", "recalled", "recalled too late", "carried")
-"""What must have happened at least once over all seeds: else they prove nothing."""
+"""What must have happened at least once over these: else they prove nothing."""
 
 
 @cache

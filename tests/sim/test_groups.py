@@ -45,7 +45,7 @@ COUNTED = (
     "members ended by a message",
     "messages given up",
 )
-"""What must have happened at least once over all seeds: else they prove nothing."""
+"""What must have happened at least once over these: else they prove nothing."""
 
 
 @cache

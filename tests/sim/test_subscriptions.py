@@ -33,7 +33,7 @@ COUNTED = (
     "consumers cut off",
     "consumers lagged",
 )
-"""What must have happened at least once over all seeds: else they prove nothing."""
+"""What must have happened at least once over these: else they prove nothing."""
 
 
 @cache

@@ -16,7 +16,7 @@ ROT = range(500, 502)
 FEW = (0, 1)
 """Of these, what `make test` runs."""
 COUNTED = ("compacted", "copied below the log", "rows read by tables", "spared")
-"""What must have happened at least once over all seeds: else they prove nothing."""
+"""What must have happened at least once over these: else they prove nothing."""
 
 
 @cache

@@ -42,7 +42,7 @@ COUNTED = (
     "plan: abandon",
     "plan: leave",
 )
-"""What must have happened at least once over all seeds: else they prove nothing."""
+"""What must have happened at least once over these: else they prove nothing."""
 
 
 @cache

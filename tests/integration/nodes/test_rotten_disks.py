@@ -78,7 +78,7 @@ class Rotten:
         return 0
 
     def wait(self, holds: Callable[[], bool], what: str) -> None:
-        """Wait up to 40 s; a node that ended is started again, as a service manager does."""
+        """Wait until it holds; a node that ended is started again, as a service manager does."""
         deadline = time.monotonic() + 200.0
         while not holds():
             assert time.monotonic() < deadline, f"{what}\n{self.cluster.log(self.victim)}"
