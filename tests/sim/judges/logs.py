@@ -139,4 +139,5 @@ class Log:
         if twice and not may_repeat(row):
             found(DOUBLED, f"{detail}, {twice} of {row.count} again", twice)
         if twice < row.count:
-            found(REORDERED, f"{detail}, behind {known[-1][1] - 1}", row.count - twice)
+            last = max(end for _, end in known) - 1
+            found(REORDERED, f"{detail}, behind {last}", row.count - twice)

@@ -153,6 +153,10 @@ def test_only_acks_leader_may_leave_a_batch_twice_and_stays_in_order() -> None:
     late.loose[b"p"] = "leader"
     with pytest.raises(BrokenProperty, match="order holds"):
         late.compare(QUEUE, {"a": log([b"p/1"], [b"p/0"])})
+    again = history(b"p/0", b"p/1", b"p/2")
+    again.loose[b"p"] = "leader"
+    with pytest.raises(BrokenProperty, match="order holds"):
+        again.compare(QUEUE, {"a": log([b"p/0"], [b"p/2"], [b"p/0"], [b"p/1"])})
     late.loose[b"p"] = "none"
     late.compare(QUEUE, {"a": log([b"p/1"], [b"p/0"])})
 
