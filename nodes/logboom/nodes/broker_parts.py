@@ -100,17 +100,7 @@ class BrokerParts:
             self.repair,
         )
         self.shutdown = ControlledShutdown(context, self.roles, self.coordinator.__len__)
-        trimmer = LogTrimmer(
-            context, self.replicate_handler, self.repair, self.compactor, self.subscriptions.refresh
-        )
-        self.maintenance = Maintenance(
-            context,
-            self.replicate_handler,
-            self.produce_handler,
-            self.isr_keeper,
-            self.fetchers,
-            trimmer,
-        )
+        self.maintenance = self._make_maintenance()
         readers = (self.pull_handler.hw_moved, self.subscriptions.hw_moved, self.compactor.hw_moved)
         self.applier = LogApplier(
             context, self.repair, self.release_scheduler, self.decision_reports, readers
@@ -119,6 +109,15 @@ class BrokerParts:
         self.watermarks = self._make_watermarks()
         self.services = self._order_services()
         self.settling = self._order_settling()
+
+    def _make_maintenance(self) -> Maintenance:
+        context, handler, fetchers = self.context, self.replicate_handler, self.fetchers
+        trimmer = LogTrimmer(
+            context, handler, self.repair, self.compactor, self.subscriptions.refresh
+        )
+        return Maintenance(
+            context, handler, self.produce_handler, self.isr_keeper, fetchers, trimmer
+        )
 
     def _make_watermarks(self) -> HighWatermarks:
         followers = (
