@@ -76,7 +76,7 @@ def test_every_promise_is_kept(
             1,
             0.0,
             faults,
-            1_000.0 if faults is FEW else 2_000.0,
+            500.0 if faults is FEW else 2_000.0,
             tmp_path / "run",
             ProxyLinks.kind if reason else links,
             session_ms=SESSION_MS,

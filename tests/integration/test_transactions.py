@@ -344,6 +344,7 @@ def test_what_is_consumed_is_produced_exactly_once_though_the_process_is_killed(
         assert {each.lag for each in boom.admin.describe_group("movers").queues} == {0}
 
 
+@pytest.mark.thorough
 def test_commits_hold_while_brokers_and_name_servers_are_killed() -> None:
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("left", queues=3, replicas=3)

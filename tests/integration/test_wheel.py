@@ -91,6 +91,7 @@ print(logboom.__version__, *sorted(found))
     ]
 
 
+@pytest.mark.thorough
 def test_other_packages_may_add_to_the_namespace(wheel: Path, tmp_path: Path) -> None:
     (tmp_path / "logboom").mkdir()
     (tmp_path / "logboom" / "theirs.py").write_text("word = 'found'\n")

@@ -248,6 +248,7 @@ def test_a_port_in_use(laid_out: Path, role: str, node: str) -> None:
     assert "in use" in line
 
 
+@pytest.mark.thorough
 def test_the_data_folder_of_another_node(tmp_path: Path) -> None:
     with Cluster(1, 1, tmp_path):
         pass
@@ -271,6 +272,7 @@ def test_a_data_folder_of_a_newer_format(tmp_path: Path) -> None:
         assert "99" in line
 
 
+@pytest.mark.thorough
 def test_a_wrong_cluster_key(tmp_path: Path) -> None:
     with Cluster(1, 1, tmp_path / "cluster") as cluster:
         own = lay_out(tmp_path / "other", 1, 2, Ports(18_800))

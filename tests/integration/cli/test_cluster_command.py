@@ -179,6 +179,7 @@ def test_commands_find_the_cluster_that_runs(somebody: Somebody) -> None:
     assert "1 name servers, not 3" in said, "also when it is down"
 
 
+@pytest.mark.thorough
 def test_a_cluster_that_lost_its_ports_is_not_taken_for_the_winner(somebody: Somebody) -> None:
     base = free_base()
     here = somebody.folder / ".logboom"

@@ -9,9 +9,13 @@ import pytest
 
 from tests.integration.cli.command import environment, succeed
 from tests.integration.cli.test_cluster_command import free_base
+from tests.thorough import few_of
+
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+"""Signals, and what the command ends with."""
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), few_of(SIGNALS, SIGNALS[:1]))
 def test_it_serves_until_a_signal(tmp_path: Path, number: signal.Signals, code: int) -> None:
     base = free_base()
     with subprocess.Popen(

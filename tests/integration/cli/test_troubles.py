@@ -261,7 +261,7 @@ TROUBLES: dict[str, Callable[[Path], None]] = {
 """Row of the table → what makes it, sees it and mends it."""
 
 
-FEW = ("`NOT_ENOUGH_REPLICAS`", "`DISK_FULL`", "a queue without leader", "`port … is in use`")
+FEW = ("`DISK_FULL`", "`port … is in use`")
 """Of these, what `make test` makes."""
 
 

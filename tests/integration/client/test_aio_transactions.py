@@ -144,6 +144,7 @@ def test_park_and_decide(node: Embedded) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.thorough
 def test_half_messages(node: Embedded) -> None:
     async def main() -> None:
         asked: asyncio.Queue[Message] = asyncio.Queue()

@@ -479,6 +479,7 @@ def test_who_polls_no_more_loses_its_queues_until_it_polls_again(boom: Client) -
             until(lambda: hung.poll(1, 0.1) is not None and hung.assigned and other.assigned)
 
 
+@pytest.mark.thorough
 def test_a_queue_of_a_member_that_polls_no_more_says_so(boom: Client) -> None:
     fill(boom, 0, 40)
     with boom.consumer("t", group="g", heartbeat_ms=200, session_ms=5_000) as hung:

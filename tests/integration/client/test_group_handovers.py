@@ -20,6 +20,7 @@ from logboom.client.push_options import PushOptions
 from logboom.deploy import Cluster, embedded
 from logboom.wire.errors import GroupError
 from tests.integration.waiting import wait_until
+from tests.thorough import few_of
 
 MEMBER = """
 import sys
@@ -135,7 +136,7 @@ def converting(cluster: Cluster, instance: str) -> list[str]:
     return [sys.executable, "-W", "error", "-c", code]
 
 
-@pytest.mark.parametrize("instance", ["", "converter-1"])
+@pytest.mark.parametrize("instance", few_of(["", "converter-1"], [""]))
 def test_what_is_killed_and_started_again_at_once_converts_each_message_once(instance: str) -> None:
     with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
         for topic in ("celsius", "fahrenheit"):
@@ -177,6 +178,7 @@ def test_a_static_member_keeps_its_queues_over_a_restart() -> None:
                     consumer.poll(10, 0.1)
 
 
+@pytest.mark.thorough
 def test_two_processes_of_one_name_do_not_throw_each_other_out() -> None:
     with embedded() as node, connect(node.endpoints) as boom, connect(node.endpoints) as other:
         boom.admin.create_topic("t", queues=QUEUES)

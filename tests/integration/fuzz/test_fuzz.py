@@ -29,6 +29,7 @@ from tests.chaos.fuzz_peers import (
 )
 from tests.chaos.memory import Memory
 from tests.integration.fuzz.conftest import PATIENT_S, slowest_pull
+from tests.thorough import few_of
 
 GROWTH_MB: Final = 200
 """At most, also for a moment."""
@@ -78,7 +79,7 @@ def others_served(cluster: Cluster, port: str, growth_mb: float = GROWTH_MB) -> 
         assert memory.grown < growth_mb
 
 
-@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("port", few_of(PORTS, ["broker-1"]))
 def test_frames_by_grammar_harm_nobody(cluster: Cluster, port: str) -> None:
     peers = Peers(endpoint_of(cluster, port))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bench.metadata_scale import create, fail_over, restart, wait_in_sync
 from logboom.client import connect
 from logboom.deploy import Cluster
 
 
+@pytest.mark.thorough
 def test_a_thousand_topics_survive_a_restart_and_a_fail_over() -> None:
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         create(boom, 1_000)
