@@ -50,7 +50,7 @@ verify: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## run all tests, with every break, s
 test-nodes:
 	@$(PYTEST) -n 4 $(ALL) tests/chaos tests/integration
 test-spark:
-	@nice -n 5 $(PYTEST) -n 2 $(ALL) tests/spark
+	@$(PYTEST) -n 1 $(ALL) tests/spark
 test-computing:
 	@nice -n 10 $(PYTEST) -n auto $(ALL) $(CLOCKED:%=--ignore=%)
 seeds-%:

@@ -208,6 +208,7 @@ def test_messages_that_retention_took_end_a_read_or_are_passed_over(
     assert numbers(batch(subscribe=trimmed.topic)) == left
 
 
+@pytest.mark.thorough
 def test_a_message_of_a_wild_time_is_read_and_archived(
     spark: SparkSession, batch: Batch, topic: str, fill: Fill, tmp_path: Path
 ) -> None:

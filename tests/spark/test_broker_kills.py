@@ -43,6 +43,7 @@ def test_a_leader_that_is_killed_costs_no_row(cluster: Cluster, boom: Client) ->
     assert values(boom, "copied") == list(range(2_000))
 
 
+@pytest.mark.thorough
 def test_a_leader_that_is_killed_between_tasks_is_read_on_elsewhere(
     cluster: Cluster, boom: Client
 ) -> None:

@@ -155,6 +155,7 @@ def test_a_message_that_lacks_in_the_log_is_a_loss_as_ever(
         list(DataLossPolicy(fail=True).contiguous(lacking, wanted, lambda: half.first))
 
 
+@pytest.mark.thorough
 def test_queries_read_what_is_kept(
     spark: SparkSession,
     servers: str,

@@ -129,6 +129,7 @@ def test_a_frame_that_is_used_many_times_has_all_rows_each_time(
         assert sorted(rows) == sorted(expected.groupBy("partition", "offset").count().collect())
 
 
+@pytest.mark.thorough
 def test_a_filter_holds_only_where_it_stands(
     batch: Callable[..., DataFrame], composed: str
 ) -> None:

@@ -124,7 +124,8 @@ writer.trigger(availableNow=True).start().awaitTermination()
 """
 
 
-@pytest.mark.parametrize("last", ["", pytest.param("spark.stop()", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("last", ["", "spark.stop()"])
 def test_a_script_that_ends_has_committed(
     boom: Client, servers: str, topic: str, fill: Fill, tmp_path: Path, last: str
 ) -> None:

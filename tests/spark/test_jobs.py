@@ -196,6 +196,7 @@ def processes_with(name: str, value: Path) -> list[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_a_continuous_command_goes_on_until_it_is_interrupted(
     servers: str, topic: str, fill: Fill, tmp_path: Path
 ) -> None:

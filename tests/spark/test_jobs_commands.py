@@ -56,6 +56,7 @@ def topic_of_the_examples(boom: Client) -> str:
     return "flights"
 
 
+@pytest.mark.thorough
 def test_the_commands_of_the_page_do_what_it_says(
     spark: SparkSession,
     servers: str,

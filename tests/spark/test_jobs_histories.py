@@ -67,6 +67,7 @@ def test_the_words_are_those_of_the_chaos_runs() -> None:
     }
 
 
+@pytest.mark.thorough
 def test_nothing_is_found_where_all_is_right(spark: SparkSession, tmp_path: Path) -> None:
     files = write(tmp_path, right())
     # What retention took is not missed.

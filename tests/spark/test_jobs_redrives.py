@@ -54,6 +54,7 @@ def values(batch: Read, topic: str) -> Counter[int]:
     return Counter(int(row.value) for row in batch("value binary", subscribe=topic).collect())
 
 
+@pytest.mark.thorough
 def test_topics_that_are_gone_stop_nothing_but_their_own_letters(
     spark: SparkSession,
     servers: str,

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from logboom.cli.app import build
 from logboom.pipeline import sink_options, source_options
 
@@ -28,6 +30,7 @@ DEFAULT_ENDPOINT = "127.0.0.1:7711"
 """Where the examples expect a broker."""
 
 
+@pytest.mark.thorough
 def test_the_examples_run(servers: str, tmp_path: Path) -> None:
     # In one process, for the sake of one JVM: the next begins where the one before has stopped Spark.
     assert EXAMPLES
