@@ -106,7 +106,7 @@ BREAKS: Final = (
         "Q4", q.nothing_is_ever_cut, Cluster("two histories"), seeds=(1,), within=20, thorough=True
     ),
     Break("Q5", q.late_answers_are_appended, Cluster("late answers"), within=20),
-    Break("Q6", q.who_is_asked_for_does_not_count, Cluster("lost growth"), seeds=(1,), within=20),
+    Break("Q6", q.who_is_asked_for_does_not_count, Cluster("lost growth"), seeds=(2,), within=20),
     Break("Q6", q.older_processes_join, Cluster("late growth"), within=20),
     Break("Q6", q.the_hw_is_enough_to_join, Cluster("slow follower"), seeds=(6,), within=20),
     Break("Q7", q.one_copy_is_enough, Cluster("last one"), within=20),
@@ -142,7 +142,7 @@ BREAKS: Final = (
     ),
     Break("Q12", p.releases_before_the_hw, Waiting(), within=20, thorough=True),
     Break("Q12", p.parkings_run_ahead, Waiting(), seeds=(4,), within=20, thorough=True),
-    Break("Q13", s.suspects_are_trusted, Cluster("suspect"), within=20),
+    Break("Q13", s.suspects_are_trusted, Cluster("suspect"), seeds=(1,), within=20),
     Break(
         "Q13",
         s.logs_open_in_the_default_mode,
@@ -240,8 +240,8 @@ BREAKS: Final = (
         g.the_silence_is_the_members,
         Directed(COORDINATORS + "test_nobody_is_expired_for_what_nobody_could_hear"),
     ),
-    Break("R14", r.watches_answer_older, Cluster(), within=20),
-    Break("R14", r.metadata_goes_back, Cluster(), within=20),
+    Break("R14", r.watches_answer_older, Cluster(), seeds=(4,), within=20),
+    Break("R14", r.metadata_goes_back, Cluster(), seeds=(4,), within=20),
     Break("G1", g.releases_do_not_commit, Members(calm=True), within=20, thorough=True),
     Break("G1", g.queues_are_given_at_once, Members(calm=True), within=20),
     Break(
@@ -266,8 +266,8 @@ BREAKS: Final = (
     ),
     Break("G4", g.who_asks_for_nothing_stays, Members(), seeds=(1,), within=20),
     Break("G5", g.strategies_deal_the_retries, Members(), within=20),
-    Break("G5", g.all_topics_are_dealt_together, Members(), seeds=(2,), within=20),
-    Break("G6", g.ends_are_not_counted, Members(), seeds=(4,), within=20),
+    Break("G5", g.all_topics_are_dealt_together, Members(), within=20),
+    Break("G6", g.ends_are_not_counted, Members(), seeds=(4,), within=20, thorough=True),
     Break(
         "G6",
         g.steps_are_not_small,
@@ -278,7 +278,7 @@ BREAKS: Final = (
     Break("T1", t.every_commit_wins, Deciding(), seeds=(1,), within=20),
     Break("T1", t.aborts_are_forgotten, Deciding(), seeds=(1,), within=20),
     Break("T1", d.older_producers_decide, Deciding(), within=20),
-    Break("T1", d.offsets_move_with_every_commit, Deciding(), seeds=(3,), within=20),
+    Break("T1", d.offsets_move_with_every_commit, Deciding(), seeds=(1,), within=20),
     Break(
         "T1",
         d.lower_sequences_stay_open,
