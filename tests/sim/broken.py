@@ -277,7 +277,7 @@ BREAKS: Final = (
     Break("T1", t.commits_release_all, Deciding(), within=20),
     Break("T1", t.every_commit_wins, Deciding(), seeds=(1,), within=20),
     Break("T1", t.aborts_are_forgotten, Deciding(), seeds=(1,), within=20),
-    Break("T1", d.older_producers_decide, Deciding(), within=20),
+    Break("T1", d.older_producers_decide, Deciding(), seeds=(2,), within=20),
     Break("T1", d.offsets_move_with_every_commit, Deciding(), seeds=(1,), within=20),
     Break(
         "T1",
@@ -288,7 +288,7 @@ BREAKS: Final = (
     Break("T2", t.drops_by_its_own_clock, Deciding(), seeds=(1,), within=20),
     Break("T2", d.what_is_closed_is_left_alone, Deciding(), within=20),
     Break("T3", t.nobody_goes_on, Deciding(), seeds=(2,), within=20),
-    Break("T3", t.goes_on_uncertain, Deciding(), within=20),
+    Break("T3", t.goes_on_uncertain, Deciding(), seeds=(4,), within=20),
     Break("T3", t.reports_what_is_appended, Deciding(), seeds=(1,), within=20),
     Break("T3", t.one_report_is_enough, Deciding(), within=20),
     Break("T3", t.parts_are_seen, Deciding(), within=20),
