@@ -12,8 +12,8 @@ from logboom.client import Client, connect
 from logboom.deploy import Cluster
 from tests.chaos.node_logs import faults
 
-PATIENT_S: Final = 30.0
-"""A healthy client that waits longer is not served. Far more than it takes, for this may run on a busy
+PATIENT_S: Final = 10.0
+"""A healthy client that waits longer has given up. Far more than it takes, for this may run on a busy
 machine; that it comes before whoever asks for more is tested without clocks, in
 tests/unit/nodes/requests/test_postponed_pulls.py."""
 
