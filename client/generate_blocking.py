@@ -45,14 +45,13 @@ RULES: Final = [
         (r"\basync (def|for|with)\b", r"\1"),
         (r"\bawait\s+", ""),
         (r"\b__a(enter|exit|iter)__\b", r"__\1__"),
-        (r"\bAsync(Iterator|Generator)\b", r"\1"),
+        (r"\bAsyncIterator\b", "Iterator"),
         # What opens with `await` or `async with` there is open here.
         (r"\bOpenContext\[(\w+)\]", r"\1"),
         (r"\bOpenContext\(", "("),
         (r"\bOpenContext, ", ""),
         # Words.
-        (r"\bfor asyncio\b", "for threads"),
-        (r"\b([Aa]ny number of|any|[Oo]ne|another|a) task(s?)( of one loop)?\b", r"\1 thread\2"),
+        (r"\b([Aa]ny number of|[Oo]ne|a) task(s?)( of one loop)?\b", r"\1 thread\2"),
     )
 ]
 

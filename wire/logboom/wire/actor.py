@@ -1,11 +1,10 @@
 """The vocabulary of nodes and of the client's core: events in, effects out.
 
-A core is `handle(events, now) -> Effects` and `deadline() -> float
-
- None`. It holds no socket, disk, clock, thread or randomness. The skin (or the simulation) carries
-out the effects in this order: write `writes` to the store, begin the sync of `token`, redial, send,
-hang up. A redial comes with the HELLO to the new connection, so it precedes the sends.
-`Synced(token)` is an event of a later turn, once everything up to that token is on disk.
+A core is `handle(events, now) -> Effects` and `deadline() -> float | None`. It holds no socket,
+disk, clock, thread or randomness. The skin (or the simulation) carries out the effects in this
+order: write `writes` to the store, begin the sync of `token`, redial, send, hang up. A redial comes
+with the HELLO to the new connection, so it precedes the sends. `Synced(token)` is an event of a
+later turn, once everything up to that token is on disk.
 """
 
 from __future__ import annotations

@@ -241,12 +241,6 @@ class Session:
             wanted = first if wanted is None else min(wanted, first)
         return wanted
 
-    def lost(self, now: float) -> None:
-        """Handle the loss of the connection, as noticed by the skin or a caller."""
-        self._due_known = False
-        if self.state in ("open", "greeting"):
-            self._lose(now)
-
     def _greet(self, out: Effects, now: float) -> None:
         me = self.identity
         self.state = "greeting"
