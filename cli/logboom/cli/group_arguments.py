@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from logboom.cli.options import duration_ms, queue_numbers, time_ms
-from logboom.client.admin_flows.group_lag import TopicQueue
+from logboom.client.fetch.fetch_collector import TopicQueue
 from logboom.wire.errors import InvalidRequest
 
 

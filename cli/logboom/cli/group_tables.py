@@ -7,12 +7,9 @@ from typing import Any
 
 import msgspec
 
-from logboom.client.admin_flows.group_lag import (
-    GroupDescription,
-    GroupQueue,
-    OffsetReset,
-    TopicQueue,
-)
+from logboom.client.admin_flows.group_lag import GroupDescription, GroupQueue
+from logboom.client.admin_flows.offset_resets import OffsetReset
+from logboom.client.fetch.fetch_collector import TopicQueue
 from logboom.wire.group_view import GroupSummary
 
 

@@ -1,4 +1,5 @@
-"""The lag of a group: for each queue the number of unfinished messages, their age, and the cause.
+"""The description of a group, and its lag: for each queue the number of unfinished messages, their
+age, and the cause.
 
 Without a filter the count is exact: the end, less what is committed, less what is finished above.
 With a filter the messages are counted, up to a limit, and the rest is estimated at the same rate.
@@ -6,10 +7,11 @@ With a filter the messages are counted, up to a limit, and the rest is estimated
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final
 
 from msgspec import Struct
 
+from logboom.client.fetch.fetch_collector import TopicQueue
 from logboom.client.fetch.message_flows import EVERYTHING, offsets, pull
 from logboom.client.flows import Flow
 from logboom.client.groups.offset_tracker import OffsetTracker
@@ -27,6 +29,70 @@ COUNTED_AT_ONCE: Final = 1 << 16
 """Maximum number of messages that one of these pulls returns."""
 QUIET_BEATS: Final = 2
 """Heartbeats that a member may miss before its silence is reported."""
+
+
+class GroupQueue(Struct, frozen=True):
+    """A group's progress in one queue."""
+
+    topic: str
+    queue: int
+    committed: int | None
+    """Offset of the first unfinished message; None: the start is not known yet."""
+    first: int | None
+    """First offset of the queue; None: its leader did not answer."""
+    end: int | None
+    """The high watermark: the offset after the last message."""
+    lag: int | None
+    """Unfinished messages that the group wants, including those above `committed`."""
+    lag_exact: bool
+    """False: with a filter only the start was counted, and the rest estimated from it."""
+    age_ms: int | None
+    """Age of the oldest unfinished message by its message time; None: there is none, or it is
+    unknown."""
+    owner: str
+    """Id of the member that has the queue; "": none."""
+    stuck: str
+    """Short reason why a queue with a lag makes no progress, or why nobody gets it; "": unknown."""
+    still_ms: int | None = None
+    """How long this has lasted in ms, as the coordinator or the owner reported; None: they did not.
+    """
+
+
+class GroupMember(Struct, frozen=True):
+    """One member of a group."""
+
+    id: str
+    client_id: str
+    instance: str
+    """Name of a static member; "" for others."""
+    room: str
+    epoch: int
+    silent_ms: int | None
+    """Time since its last heartbeat; None: the coordinator did not report it."""
+    subscription_version: int
+    queues: list[TopicQueue]
+
+
+class GroupDescription(Struct, frozen=True):
+    """The current state of one group."""
+
+    name: str
+    id: int
+    config: GroupConfig
+    subscription: dict[str, str]
+    """Topic → filter text."""
+    subscription_version: int
+    coordinator: str
+    """The broker that receives its heartbeats and commits."""
+    coordinator_epoch: int
+    group_epoch: int
+    target_epoch: int
+    """Smaller than `group_epoch` while an allocation is under way."""
+    fault: str
+    """Why the strategy could not allocate, or which queues it assigns to nobody; "" if to somebody.
+    """
+    members: list[GroupMember]
+    queues: list[GroupQueue]
 
 
 class GroupReport:
@@ -190,87 +256,3 @@ def _count(
         at = result.next_offset
     seen = max(1, at - progress.floor)
     return count * (end - progress.floor) // seen, False, oldest
-
-
-TopicQueue: TypeAlias = tuple[str, int]
-"""(topic, queue)."""
-
-
-class GroupQueue(Struct, frozen=True):
-    """A group's progress in one queue."""
-
-    topic: str
-    queue: int
-    committed: int | None
-    """Offset of the first unfinished message; None: the start is not known yet."""
-    first: int | None
-    """First offset of the queue; None: its leader did not answer."""
-    end: int | None
-    """The high watermark: the offset after the last message."""
-    lag: int | None
-    """Unfinished messages that the group wants, including those above `committed`."""
-    lag_exact: bool
-    """False: with a filter only the start was counted, and the rest estimated from it."""
-    age_ms: int | None
-    """Age of the oldest unfinished message by its message time; None: there is none, or it is
-    unknown."""
-    owner: str
-    """Id of the member that has the queue; "": none."""
-    stuck: str
-    """Short reason why a queue with a lag makes no progress, or why nobody gets it; "": unknown."""
-    still_ms: int | None = None
-    """How long this has lasted in ms, as the coordinator or the owner reported; None: they did not.
-    """
-
-
-class GroupMember(Struct, frozen=True):
-    """One member of a group."""
-
-    id: str
-    client_id: str
-    instance: str
-    """Name of a static member; "" for others."""
-    room: str
-    epoch: int
-    silent_ms: int | None
-    """Time since its last heartbeat; None: the coordinator did not report it."""
-    subscription_version: int
-    queues: list[TopicQueue]
-
-
-class GroupDescription(Struct, frozen=True):
-    """The current state of one group."""
-
-    name: str
-    id: int
-    config: GroupConfig
-    subscription: dict[str, str]
-    """Topic → filter text."""
-    subscription_version: int
-    coordinator: str
-    """The broker that receives its heartbeats and commits."""
-    coordinator_epoch: int
-    group_epoch: int
-    target_epoch: int
-    """Smaller than `group_epoch` while an allocation is under way."""
-    fault: str
-    """Why the strategy could not allocate, or which queues it assigns to nobody; "" if to somebody.
-    """
-    members: list[GroupMember]
-    queues: list[GroupQueue]
-
-
-class OffsetReset(Struct, frozen=True):
-    """One line of a plan to reset offsets, or of its result."""
-
-    topic: str
-    queue: int
-    committed: int | None
-    """The old offset; None: it was not known."""
-    target: int
-    """The new offset."""
-    first: int
-    end: int
-    """The offsets that the queue holds."""
-    code: str = ""
-    """Error code of `logboom.wire.errors` if it was refused; "" otherwise."""

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from logboom.client.admin_flows.group_flows import described
-from logboom.client.admin_flows.group_lag import OffsetReset, TopicQueue
 from logboom.client.calls import FindTopic, ProposeCommand
+from logboom.client.fetch.fetch_collector import TopicQueue
 from logboom.client.fetch.message_flows import offset_for_time, offsets
 from logboom.client.flows import Flow
 from logboom.wire.commands import CommandResult
@@ -31,6 +31,22 @@ AT_ONCE: Final = 1_000
 Target: TypeAlias = Literal["first", "last"] | int | datetime | Mapping[TopicQueue | int, int]
 """The target: an end, a message time (ms since 1970 UTC, or a datetime with its zone), or offsets
 by (topic, queue), or by queue for one topic."""
+
+
+class OffsetReset(Struct, frozen=True):
+    """One line of a plan to reset offsets, or of its result."""
+
+    topic: str
+    queue: int
+    committed: int | None
+    """The old offset; None: it was not known."""
+    target: int
+    """The new offset."""
+    first: int
+    end: int
+    """The offsets that the queue holds."""
+    code: str = ""
+    """Error code of `logboom.wire.errors` if it was refused; "" otherwise."""
 
 
 class ResetRequest(Struct, frozen=True):

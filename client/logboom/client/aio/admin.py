@@ -8,8 +8,9 @@ from typing import Any, Literal, TypeVar
 
 from logboom.client import flows
 from logboom.client.admin_flows import group_flows
-from logboom.client.admin_flows.group_lag import GroupDescription, OffsetReset, TopicQueue
+from logboom.client.admin_flows.group_lag import GroupDescription
 from logboom.client.admin_flows.offset_resets import (
+    OffsetReset,
     ResetRequest,
     Target,
     parse_offsets,
@@ -24,6 +25,7 @@ from logboom.client.aio.admin_subscriptions import SubscriptionAdmin
 from logboom.client.aio.bridge import drive, run_in_thread
 from logboom.client.delays import Parking
 from logboom.client.fetch import message_flows
+from logboom.client.fetch.fetch_collector import TopicQueue
 from logboom.client.flows import Flow, changed_config
 from logboom.client.io_thread import IoThread, wall_ms
 from logboom.client.results import Message, NodeStats

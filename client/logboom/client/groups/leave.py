@@ -21,11 +21,18 @@ from logboom.wire.errors import LogboomError
 from logboom.wire.group_messages import GroupLeave
 from logboom.wire.messages import AnyMessage
 
+LOG = logging.getLogger("logboom.client")
+
+LAST_S: Final = 3.0
+"""Seconds for the farewell itself, beyond the time for handlers."""
+STAY_S: Final = 1e9
+"""The same for a member whose process continues: until it is answered, or others have its queues.
+"""
 NOTHING: Final[dict[str, str]] = {}
 
 
 class SubscriptionChange:
-    """The steps that one member takes."""
+    """A member's change to a newer subscription of its group."""
 
     def __init__(self, reconciler: Reconciler, committer: OffsetCommitter, turn: CoreTurn) -> None:
         self._reconciler = reconciler
@@ -74,15 +81,6 @@ class SubscriptionChange:
 
         done.add_callback(committed)
         self._committer.commit(done)
-
-
-LOG = logging.getLogger("logboom.client")
-
-LAST_S: Final = 3.0
-"""Seconds for the farewell itself, beyond the time for handlers."""
-STAY_S: Final = 1e9
-"""The same for a member whose process continues: until it is answered, or others have its queues.
-"""
 
 
 class MemberShutdown:

@@ -41,6 +41,10 @@ JOIN_S: Final = 5.0
 """Seconds that one broker has to answer a join, which goes through the log."""
 FENCED_CODES: Final = ("STALE_EPOCH", "UNKNOWN_MEMBER", "UNKNOWN_GROUP")
 """Codes of answers that mean: this member is out and has to join again."""
+LOOK_S: Final = 3.0
+"""Seconds that the Raft leader gets to answer."""
+
+Looked: TypeAlias = Callable[[tuple[dict[str, str], int] | LogboomError], None]
 
 
 class Membership:
@@ -348,12 +352,6 @@ class Membership:
         if self._asked is not None:
             self._asked.cancel()
             self._asked = None
-
-
-LOOK_S: Final = 3.0
-"""Seconds that the Raft leader gets to answer."""
-
-Looked: TypeAlias = Callable[[tuple[dict[str, str], int] | LogboomError], None]
 
 
 class GroupLookup:

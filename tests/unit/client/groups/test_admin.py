@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 import pytest
 
 from logboom.client.admin_flows.group_flows import alter_group, delete_group, describe_group, groups
-from logboom.client.admin_flows.group_lag import COUNTED_PULLS, OffsetReset
+from logboom.client.admin_flows.group_lag import COUNTED_PULLS
 from logboom.client.admin_flows.offset_resets import (
+    OffsetReset,
     ResetRequest,
     Target,
     parse_offsets,
