@@ -57,7 +57,7 @@ def due_time(delay_s: float | None, deliver_at: datetime | int | None, now_ms: i
         InvalidRequest: both or a wrong type were given, a negative delay, or more than 40 days.
     """
     if deliver_at is None:
-        return now_ms + _milliseconds(delay_s)
+        return now_ms + round(check_delay(delay_s) * 1000)
     if delay_s is not None:
         raise InvalidRequest("delay_s and deliver_at exclude each other: give one of them")
     due_ms = _of_day(deliver_at)
@@ -68,13 +68,18 @@ def due_time(delay_s: float | None, deliver_at: datetime | int | None, now_ms: i
     return due_ms
 
 
-def _milliseconds(delay_s: object) -> int:
+def check_delay(delay_s: object) -> float:
+    """Return a delay in seconds, once it is checked.
+
+    Raises:
+        InvalidRequest: it is no number, negative, or more than 40 days.
+    """
     if isinstance(delay_s, bool) or not isinstance(delay_s, (int, float)):
         raise InvalidRequest(f"delay_s must be a number of seconds, not {delay_s!r}")
     if not 0 <= delay_s <= MAX_DELAY_S:
-        text = f"a delay must be 0 to {MAX_DELAY_S} s (40 days), not {delay_s:.12g} s"
+        text = f"delay_s must be 0 to {MAX_DELAY_S} s (40 days), not {delay_s:.12g} s"
         raise InvalidRequest(text, max_delay_ms=MAX_DELAY_MS)
-    return round(delay_s * 1000)
+    return delay_s
 
 
 def _of_day(deliver_at: object) -> int:

@@ -15,6 +15,7 @@ from itertools import count
 from typing import Final, TypeAlias
 
 from logboom.client.calls import CoreCall, MessageTime, Start
+from logboom.client.delays import check_delay
 from logboom.client.fetch.fetch_buffer import CompletedFetch, SeekFetch, WakeFetch
 from logboom.client.fetch.retry_copies import DEAD, place_of
 from logboom.client.groups.assigned_queue import UNPLACED, AssignedQueue, GroupFetch
@@ -23,6 +24,14 @@ from logboom.client.groups.member import MemberState, WakeMember
 from logboom.client.results import ColumnBatch, Message
 from logboom.wire.columns import Columns
 from logboom.wire.errors import GroupError, InvalidRequest, LogboomError, UnknownResource
+
+Given: TypeAlias = Message | ColumnBatch
+LOG = logging.getLogger("logboom.client")
+
+BARE_S: Final = 1.0
+"""Seconds that an application may poll without having a queue before this is logged."""
+HELD_BACK_S: Final = 0.1
+"""Seconds after which a due retry of a draining queue is checked again."""
 
 
 class MemberQueues(ABC):
@@ -64,7 +73,7 @@ class MemberQueues(ABC):
     def seek(self, topic: str, queue: int, start: Start) -> None:
         """Continue reading at another position. Commits continue there too, but never go back."""
         if isinstance(start, int) and start < 0:
-            raise InvalidRequest(f"an offset is 0 or more, not {start}")
+            raise InvalidRequest(f"an offset must be 0 or more, not {start}")
         with self._member.lock:
             holding = self.holding(topic, queue)
             fetch = holding.fetch
@@ -138,15 +147,6 @@ class MemberQueues(ABC):
                 fetch.paused = False
                 fetch.stalled = False
                 self._call(WakeFetch(fetch))
-
-
-Given: TypeAlias = Message | ColumnBatch
-LOG = logging.getLogger("logboom.client")
-
-BARE_S: Final = 1.0
-"""Seconds that an application may poll without having a queue before this is logged."""
-HELD_BACK_S: Final = 0.1
-"""Seconds after which a due retry of a draining queue is checked again."""
 
 
 class _CollectedBatch:
@@ -468,9 +468,10 @@ class GroupFetchCollector(MemberQueues):
         """Schedule a failed message again, after `delay_s` or the group's retry delay.
 
         Raises:
-            InvalidRequest: the delay is negative.
+            InvalidRequest: the delay is invalid.
         """
-        check_delay(delay_s)
+        if delay_s is not None:
+            check_delay(delay_s)
         self._fail(message, delay_s, cause, now)
 
     def reject(self, message: Message, cause: str, now: float) -> None:
@@ -549,13 +550,3 @@ class GroupFetchCollector(MemberQueues):
 
 def _paused(holding: AssignedQueue) -> bool:
     return holding.fetch is not None and holding.fetch.paused
-
-
-def check_delay(delay_s: float | None) -> None:
-    """Check a delay.
-
-    Raises:
-        InvalidRequest: it is invalid.
-    """
-    if delay_s is not None and not 0 <= delay_s <= 40 * 86_400:
-        raise InvalidRequest(f"delay_s must be 0 to 40 days in seconds, not {delay_s!r}")

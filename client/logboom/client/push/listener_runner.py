@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from logboom.client.delays import check_delay
 from logboom.client.fetch.retry_copies import DEAD
-from logboom.client.groups.group_collector import check_delay
 from logboom.client.push.listener_task import Context, Dead, Done, Later, ListenerTask
 from logboom.client.results import Message
 from logboom.wire.errors import InvalidRequest
@@ -58,8 +58,8 @@ def apply_result(work: ListenerTask, messages: list[Message], result: object) ->
     elif isinstance(result, (Done, Later)):
         cause = f"the listener returned {result!r}"
         try:
-            check_delay(result.delay_s)
-            delay_s = result.delay_s
+            if result.delay_s is not None:
+                delay_s = check_delay(result.delay_s)
         except InvalidRequest as error:
             cause = str(error)
         if isinstance(result, Done):

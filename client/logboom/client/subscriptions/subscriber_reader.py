@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from logboom.client.calls import CoreCall
+from logboom.client.delays import check_delay
 from logboom.client.fetch.retry_copies import restore_original
 from logboom.client.groups.failed_messages import RetrySink
 from logboom.client.results import Message, messages_of
@@ -21,7 +22,6 @@ from logboom.wire.errors import InvalidRequest
 from logboom.wire.filters.filter import selectors
 from logboom.wire.names import RETRY_PREFIX
 
-MOST_DELAY_S: Final = 40 * 86_400
 _QUEUE: Final = attrgetter("queue")
 
 
@@ -260,16 +260,6 @@ class SubscriberReader:
         """Stop giving permits, or start again."""
         self._subscriber.paused = paused
         self._wake()
-
-
-def check_delay(delay_s: float) -> None:
-    """Check a delay.
-
-    Raises:
-        InvalidRequest: it is negative or too long.
-    """
-    if not 0 <= delay_s <= MOST_DELAY_S:
-        raise InvalidRequest(f"a delay must be 0 to {MOST_DELAY_S} seconds, not {delay_s!r}")
 
 
 def _restored(raw: Message) -> Message:
