@@ -10,7 +10,12 @@ import pytest
 
 from logboom.wire.actor import Effects
 from logboom.wire.backoff import backoff
-from logboom.wire.command_queue import ANSWER_TIMEOUT_S, RETRY_DELAY_S, CommandQueue
+from logboom.wire.command_queue import (
+    ANSWER_TIMEOUT_S,
+    NOT_IN_THE_LOG,
+    RETRY_DELAY_S,
+    CommandQueue,
+)
 from logboom.wire.commands import Barrier, CommandResult
 from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader, TimedOut
 from logboom.wire.hello import Identity
@@ -35,6 +40,7 @@ class Host:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int, Answered]] = []
+        self.message: Propose | None = None
         self.session = Session("unused:1", Identity("me"), random.Random(1), 0.0)
         self.deadline = 0.0
 
@@ -42,7 +48,7 @@ class Host:
         self, endpoint: str, message: Propose, _turn: Clock, answered: Answered, deadline: float
     ) -> RequestHandle:
         self.asked.append((endpoint, message.number, answered))
-        self.deadline = deadline
+        self.message, self.deadline = message, deadline
         number = self.session.request(message, (), None, deadline, Effects(), 0.0)
         return RequestHandle(self.session, number)
 
@@ -103,6 +109,8 @@ def test_a_refused_command_is_sent_again_under_its_number_after_a_pause() -> Non
     proposer.turn.mono = RETRY_DELAY_S
     proposer.queue.step(proposer.turn)
     assert proposer.under_way() == [("b:1", 1)]
+    proposer.answer()
+    assert proposer.queue.last_error is None
 
 
 def test_a_hint_is_followed_at_once() -> None:
@@ -118,6 +126,7 @@ def test_what_the_log_cannot_take_does_not_block_the_queue() -> None:
     proposer.propose()
     proposer.answer(InvalidRequest("too large", "TOO_LARGE"))
     assert [result.code for result in proposer.results] == ["TOO_LARGE"]
+    assert proposer.results[0].version == NOT_IN_THE_LOG
     assert proposer.under_way() == [("a:1", 2)]
 
 
@@ -146,10 +155,27 @@ def test_an_answer_is_awaited_for_a_while_only() -> None:
     proposer = Proposer()
     proposer.propose()
     assert proposer.host.deadline == ANSWER_TIMEOUT_S
+    assert proposer.host.message is not None
+    assert proposer.host.message.timeout_ms == ANSWER_TIMEOUT_S * 1000
+    assert proposer.host.message.proposer == "me"
+    assert proposer.queue.deadline() == float("inf")
+
+
+def test_the_name_server_that_accepts_a_command_is_asked_next() -> None:
+    proposer = Proposer(window=3)
+    proposer.propose()
+    proposer.propose()
+    proposer.answer(TimedOut("no answer"))
+    proposer.answer()
+    proposer.turn.mono = RETRY_DELAY_S
+    proposer.queue.step(proposer.turn)
+    assert proposer.under_way() == [("a:1", 1)]
 
 
 def test_pauses_double_up_to_a_limit_with_jitter() -> None:
     rng = random.Random(1)
-    for failures, mean in ((0, 0.02), (1, 0.04), (4, 0.32), (5, 0.5), (1000, 0.5)):
+    for failures, mean in ((0, 0.02), (1, 0.04), (4, 0.32), (5, 0.5), (10_000, 0.5)):
         pauses = [backoff(failures, rng) for _ in range(200)]
-        assert mean * 0.5 <= min(pauses) < max(pauses) < mean * 1.5
+        assert mean * 0.5 <= min(pauses) < mean * 0.6
+        assert mean * 1.4 < max(pauses) < mean * 1.5
+    assert 1.0 <= backoff(10, rng, first_s=0.1, last_s=2.0) < 3.0

@@ -42,4 +42,8 @@ def test_members_are_learned_from_metadata() -> None:
     assert servers.endpoints == ["a:1", "b:1"]
     assert servers.leader() == "b:1"
     assert servers.next_any("b:1") == "a:1"
+    # The metadata may be older than an answer, so a leader that is known stays.
+    servers.accepted("a:1")
+    servers.learn(routes)
+    assert servers.leader() == "a:1"
     assert servers.next_any("gone:1") == "a:1"

@@ -95,6 +95,14 @@ def test_unused_connections_that_owe_nothing_are_closed(dialler: Dialler) -> Non
     assert dialler.table.find(B) is not None
 
 
+def test_a_connection_in_use_stays_open_though_it_owes_nothing(dialler: Dialler) -> None:
+    dialler.ask(A).cancel()
+    dialler.ask(B).cancel()
+    dialler.table.hang_up(lambda endpoint: endpoint == B, dialler.out)
+    assert dialler.out.hangups == [B]
+    assert dialler.table.find(A) is not None
+
+
 def test_a_connection_closed_and_wanted_in_one_turn_is_dialled_again(dialler: Dialler) -> None:
     dialler.ask(A).cancel()
     dialler.table.hang_up(lambda endpoint: endpoint == A, dialler.out)

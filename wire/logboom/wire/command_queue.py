@@ -105,7 +105,7 @@ class CommandQueue(Generic[T]):
         """Number of a command → the request with which it is under way."""
         self._retry_at = 0.0
         self.last_error: LogboomError | None = None
-        """Why a command was last not taken."""
+        """Why a command was last not taken; None: the last answer was a result."""
 
     def __len__(self) -> int:
         return len(self._queued)
@@ -176,6 +176,7 @@ class CommandQueue(Generic[T]):
         error = reply.error
         if isinstance(reply.message, Proposed):
             self._servers.accepted(endpoint)
+            self.last_error = None
             del self._queued[queued.number]
             queued.decided(reply.message.result, turn)
         elif error is not None and self._is_final(error):
