@@ -279,13 +279,17 @@ def removed_text(name_server: str) -> str:
 
 
 def _fault_of(hello: Hello) -> str | None:
-    """Return the name of a HELLO field that is too long, or None."""
+    """Return the text of the error if a field of HELLO is too long, else None."""
     if len(hello.client_id) > MAX_CLIENT_ID:
-        return f"client_id of {len(hello.client_id)} characters; at most {MAX_CLIENT_ID} are taken"
+        return (
+            f"client_id of {len(hello.client_id)} characters; at most {MAX_CLIENT_ID} are accepted"
+        )
     if len(hello.credentials) > MAX_CREDENTIALS:
-        return f"credentials of {len(hello.credentials)} bytes; at most {MAX_CREDENTIALS} are taken"
+        return (
+            f"credentials of {len(hello.credentials)} bytes; at most {MAX_CREDENTIALS} are accepted"
+        )
     if len(hello.nonce) > MAX_NONCE:
-        return f"nonce of {len(hello.nonce)} bytes; at most {MAX_NONCE} are taken"
+        return f"nonce of {len(hello.nonce)} bytes; at most {MAX_NONCE} are accepted"
     return None
 
 

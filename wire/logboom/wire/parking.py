@@ -158,7 +158,7 @@ def check_due(due_ms: int, wall_ms: int) -> None:
     if due_ms - wall_ms > MAX_DELAY_MS + CLOCKS_APART_MS:
         text = (
             f"a delay of {(due_ms - wall_ms) / 86_400_000:.1f} days; at most "
-            f"{MAX_DELAY_MS // 86_400_000} are taken: send it later, or compare the clocks"
+            f"{MAX_DELAY_MS // 86_400_000} are accepted: send it later, or compare the clocks"
         )
         raise InvalidRequest(text, max_delay_ms=MAX_DELAY_MS)
 

@@ -26,7 +26,9 @@ class Consumer(PositionedReader):
         timeout_s: float,
     ) -> None:
         if prefetch_bytes < LOW_SHARE:
-            raise InvalidRequest(f"prefetch_bytes is at least {LOW_SHARE}, not {prefetch_bytes}")
+            raise InvalidRequest(
+                f"prefetch_bytes must be at least {LOW_SHARE}, not {prefetch_bytes}"
+            )
         super().__init__(io, timeout_s)
         self._subscription = subscription
         self._inbox = FetchBuffer(prefetch_bytes, self._event.set)

@@ -66,7 +66,7 @@ class Reader(Resource):
         `assigned`.
         """
         if max_messages < 1:
-            raise InvalidRequest(f"max_messages is 1 or more, not {max_messages}")
+            raise InvalidRequest(f"max_messages must be 1 or more, not {max_messages}")
         if not self._opened:
             await self.open()
         with self._read_lock:

@@ -107,8 +107,8 @@ def check_size(command: Decide) -> None:
     if count > MAX_HANDLES or size > MAX_COMMAND_BYTES:
         text = (
             f"a transaction of {count} batches, whose decision takes {size} bytes; at most "
-            f"{MAX_HANDLES} and {MAX_COMMAND_BYTES} are taken: decide less at once, or park larger "
-            "batches"
+            f"{MAX_HANDLES} and {MAX_COMMAND_BYTES} are accepted: decide less at once, or park "
+            "larger batches"
         )
         raise InvalidRequest(text, "TOO_LARGE", limit=MAX_HANDLES)
 

@@ -60,7 +60,7 @@ def encoded(payload: Payload, wall_ms: int) -> tuple[bytes, int]:
     else:
         batch, count = encode_batch(payload, now_ms=wall_ms), len(payload)
     if len(batch) > MAX_BATCH_BYTES:
-        text = f"a batch of {len(batch)} bytes; at most {MAX_BATCH_BYTES} are taken: split it"
+        text = f"a batch of {len(batch)} bytes; at most {MAX_BATCH_BYTES} are accepted: split it"
         raise InvalidRequest(text, "TOO_LARGE", limit=MAX_BATCH_BYTES)
     return batch, count
 
