@@ -514,10 +514,10 @@ class Client(Scope):
         """
         check_chosen(app_id)
         parks = parks_of(app_id, attempt, sequence)
-        piles = self._parker().send_batches(batches, parks, wall_ms())
-        for pile in piles:
-            wait_done(pile)
-        return [handle_of(pile) for pile in piles]
+        parked = self._parker().send_batches(batches, parks, wall_ms())
+        for batch in parked:
+            wait_done(batch)
+        return [handle_of(batch) for batch in parked]
 
     def take_over(self, app_id: str) -> tuple[int, int]:
         """Take an application id over: commits in an older epoch are refused from now on.

@@ -49,15 +49,15 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-def _wait_for(pile: ProducerBatch, what: str, timeout: float | None) -> None:
-    if pile.done:
+def _wait_for(batch: ProducerBatch, what: str, timeout: float | None) -> None:
+    if batch.done:
         return
-    if pile.born <= _Fork.at:
+    if batch.born <= _Fork.at:
         text = (
             f"{what} was sent before the process forked: only the parent learns what became of it"
         )
         raise ClientClosed(text, "FORKED")
-    if not wait(pile, timeout):
+    if not wait(batch, timeout):
         raise _not_yet(what, timeout)
 
 
@@ -77,15 +77,15 @@ class SendFuture:
     """The future of one sent message. The messages of a batch share one promise, so that a message
     costs only this object."""
 
-    __slots__ = ("_index", "_pile")
+    __slots__ = ("_batch", "_index")
 
-    def __init__(self, pile: ProducerBatch, index: int) -> None:
-        self._pile = pile
+    def __init__(self, batch: ProducerBatch, index: int) -> None:
+        self._batch = batch
         self._index = index
 
     def done(self) -> bool:
         """Return True if the message is acknowledged or given up."""
-        return self._pile.done
+        return self._batch.done
 
     def result(self, timeout: float | None = None) -> SendResult:
         """Wait for the message, and return where it is stored.
@@ -95,12 +95,12 @@ class SendFuture:
                 delivery time-out.
             LogboomError: the message was refused.
         """
-        pile = self._pile
-        if not pile.done:
-            _wait_for(pile, "the message", timeout)
-        first, index = pile.get(), self._index
+        batch = self._batch
+        if not batch.done:
+            _wait_for(batch, "the message", timeout)
+        first, index = batch.get(), self._index
         offset = first + index if first >= 0 else -1
-        return SendResult(pile.topic, pile.queue, offset, pile.time_of(index), pile.parked)
+        return SendResult(batch.topic, batch.queue, offset, batch.time_of(index), batch.parked)
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         """Wait for the message, and return its error, or None if it is acknowledged.
@@ -108,30 +108,30 @@ class SendFuture:
         Raises:
             TimedOut: it is not acknowledged after `timeout` seconds.
         """
-        _wait_for(self._pile, "the message", timeout)
-        return self._pile.error
+        _wait_for(self._batch, "the message", timeout)
+        return self._batch.error
 
     def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
         """Call `callback(self)` when the message is done: now if it is already, else in the
         client's own thread, which the callback must not block."""
-        self._pile.add_callback(lambda: _run_callback(callback, self))
+        self._batch.add_callback(lambda: _run_callback(callback, self))
 
     def __repr__(self) -> str:
         state = "done" if self.done() else "on its way"
-        return f"<SendFuture to {self._pile.topic}/{self._pile.queue}: {state}>"
+        return f"<SendFuture to {self._batch.topic}/{self._batch.queue}: {state}>"
 
 
 class ManyFuture:
     """The future of one `send_many`, which is done when all its batches are."""
 
-    __slots__ = ("_piles",)
+    __slots__ = ("_batches",)
 
-    def __init__(self, piles: list[ProducerBatch]) -> None:
-        self._piles = piles
+    def __init__(self, batches: list[ProducerBatch]) -> None:
+        self._batches = batches
 
     def done(self) -> bool:
         """Return True if every batch is acknowledged or given up."""
-        return all(pile.done for pile in self._piles)
+        return all(batch.done for batch in self._batches)
 
     def result(self, timeout: float | None = None) -> list[Run]:
         """Wait for all batches, and return (queue, first offset, count) of each, in the order of
@@ -142,7 +142,7 @@ class ManyFuture:
             LogboomError: a batch was refused; this is the error of the first. Others may be stored.
         """
         self._wait(timeout)
-        return [(pile.queue, pile.get(), pile.count) for pile in self._piles]
+        return [(batch.queue, batch.get(), batch.count) for batch in self._batches]
 
     def parked(self, timeout: float | None = None) -> list[Parking]:
         """Wait for all batches of a delayed send, and return where each is parked, for `recall`.
@@ -151,38 +151,38 @@ class ManyFuture:
             LogboomError: as `result`.
         """
         self.result(timeout)
-        return [pile.parked for pile in self._piles if pile.parked is not None]
+        return [batch.parked for batch in self._batches if batch.parked is not None]
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         """Wait for all batches, and return the first error, or None."""
         self._wait(timeout)
-        return next((pile.error for pile in self._piles if pile.error is not None), None)
+        return next((batch.error for batch in self._batches if batch.error is not None), None)
 
     def add_done_callback(self, callback: Callable[[ManyFuture], object]) -> None:
         """Call `callback(self)` when all batches are done, as `SendFuture.add_done_callback`
         does."""
-        left = threading.Semaphore(len(self._piles) - 1)
+        left = threading.Semaphore(len(self._batches) - 1)
 
         def one_done() -> None:
             # The call that finds no permit left is for the last batch.
             if not left.acquire(blocking=False):
                 _run_callback(callback, self)
 
-        for pile in self._piles:
-            pile.add_callback(one_done)
+        for batch in self._batches:
+            batch.add_callback(one_done)
 
     def _wait(self, timeout: float | None) -> None:
         end = None if timeout is None else time.monotonic() + timeout
-        for pile in self._piles:
+        for batch in self._batches:
             left = None if end is None else max(0.0, end - time.monotonic())
-            _wait_for(pile, "the batch", left)
+            _wait_for(batch, "the batch", left)
 
 
-def make_future(pile: ProducerBatch, index: int) -> SendFuture:
+def make_future(batch: ProducerBatch, index: int) -> SendFuture:
     """Create the future of one message of a batch."""
-    return SendFuture(pile, index)
+    return SendFuture(batch, index)
 
 
-def make_many(piles: list[ProducerBatch]) -> ManyFuture:
+def make_many(batches: list[ProducerBatch]) -> ManyFuture:
     """Create the future of several batches."""
-    return ManyFuture(piles)
+    return ManyFuture(batches)

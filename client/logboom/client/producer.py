@@ -136,7 +136,7 @@ class Producer(ProducerBase):
         self._closed = True
         for sender in list(self._senders):
             sender.close()
-        self._desk.close()
+        self._pool.close()
         try:
             self.flush(timeout_s)
         except (TimedOut, ClientClosed):

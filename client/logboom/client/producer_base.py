@@ -40,7 +40,7 @@ class ProducerBase(Scope):
         self._buffer = buffer
         io.buffers.add(buffer)
         self._make = make
-        self._desk = TransactionPool(io, buffer.options, timeout_s, make)
+        self._pool = TransactionPool(io, buffer.options, timeout_s, make)
         self._senders: weakref.WeakSet[TransactionalSender] = weakref.WeakSet()
         self._closed = False
 
@@ -64,7 +64,7 @@ class ProducerBase(Scope):
             TimedOut: no name server answered.
         """
         self._check()
-        return self._desk.begin(app_id, sequence)
+        return self._pool.begin(app_id, sequence)
 
     def transactional_sender(
         self, *, group: str, check: Callable[[Message], object]

@@ -73,9 +73,9 @@ class Transaction(TransactionBase, Scope):
     """
 
     def __init__(
-        self, desk: TransactionPool, inner: TransactionProducer, work: TransactionWork
+        self, pool: TransactionPool, inner: TransactionProducer, work: TransactionWork
     ) -> None:
-        self._desk = desk
+        self._pool = pool
         self._inner = inner
         super().__init__(work)
         self._given_back = False
@@ -141,7 +141,7 @@ class Transaction(TransactionBase, Scope):
         """
         try:
             self._inner.wait_buffered()
-            self._desk.commit(self._work)
+            self._pool.commit(self._work)
         finally:
             self._ended()
 
@@ -153,14 +153,14 @@ class Transaction(TransactionBase, Scope):
             TimedOut: no name server answered. Unless it was committed before, it never will be.
         """
         try:
-            self._desk.abort(self._work)
+            self._pool.abort(self._work)
         finally:
             self._ended()
 
     def _ended(self) -> None:
         if self._work.over and not self._given_back:
             self._given_back = True
-            self._desk.take_back(self._work)
+            self._pool.take_back(self._work)
 
     def _leave(self, error: BaseException | None) -> None:
         if error is None:

@@ -163,7 +163,7 @@ class ApiClient:
                 self._calls.append(Call(WakeFetch(fetch)))
 
 
-def _no_future(_pile: ProducerBatch, _place: int) -> None:
+def _no_future(_batch: ProducerBatch, _place: int) -> None:
     return None
 
 

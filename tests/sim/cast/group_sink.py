@@ -117,7 +117,7 @@ def _told(error: Exception | None) -> LogboomError | None:
     raise error
 
 
-def _no_future(_pile: ProducerBatch, _place: int) -> None:
+def _no_future(_batch: ProducerBatch, _place: int) -> None:
     return None
 
 

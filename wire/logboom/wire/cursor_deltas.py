@@ -95,9 +95,9 @@ def decode_deltas(body: bytes | memoryview) -> list[CursorDelta]:
         numbers = (delta.floor, *delta.acked, *delta.counts)
         if len(delta.acked) % 2 or len(delta.counts) % 3 or min(numbers) < 0:
             raise damaged("a cursor delta with inconsistent numbers", "fetch it again")
-        if sum(delta.counts[1::3]) > _MOST_COUNTED or max(numbers) >> 63:
+        if sum(delta.counts[1::3]) > _MAX_COUNTED or max(numbers) >> 63:
             raise damaged("a cursor delta of too many messages", "fetch it again")
     return deltas
 
 
-_MOST_COUNTED: Final = 10_000_000
+_MAX_COUNTED: Final = 10_000_000

@@ -22,7 +22,7 @@ SendFuture: TypeAlias = "asyncio.Future[SendResult]"
 class ManyFuture(asyncio.Future[list[Run]]):
     """The future of one `send_many`. Its result is [(queue, first offset, count)]."""
 
-    piles: Sequence[ProducerBatch] = ()
+    batches: Sequence[ProducerBatch] = ()
     """The batches, once they are in the buffer."""
 
     async def parked(self) -> list[Parking]:
@@ -32,53 +32,53 @@ class ManyFuture(asyncio.Future[list[Run]]):
             LogboomError: a batch was refused; this is the error of the first.
         """
         await asyncio.shield(self)
-        return [pile.parked for pile in self.piles if pile.parked is not None]
+        return [batch.parked for batch in self.batches if batch.parked is not None]
 
 
-def make_future(pile: ProducerBatch, index: int) -> SendFuture:
+def make_future(batch: ProducerBatch, index: int) -> SendFuture:
     """Create the future of one message of a batch. One call into the loop settles all of a
     batch."""
     loop = asyncio.get_running_loop()
     future: SendFuture = loop.create_future()
-    if pile.attached is None:
-        pile.attached = []
-        pile.add_callback(lambda: call_in(loop, _settle, pile))
-    pile.attached.append((index, future))
+    if batch.attached is None:
+        batch.attached = []
+        batch.add_callback(lambda: call_in(loop, _settle, batch))
+    batch.attached.append((index, future))
     return future
 
 
-def _settle(pile: ProducerBatch) -> None:
-    for index, future in pile.attached:
+def _settle(batch: ProducerBatch) -> None:
+    for index, future in batch.attached:
         if future.done():
             continue
-        if pile.error is not None:
-            future.set_exception(pile.error)
+        if batch.error is not None:
+            future.set_exception(batch.error)
         else:
-            first = pile.get()
+            first = batch.get()
             offset = first + index if first >= 0 else -1
-            place = (pile.topic, pile.queue, offset, pile.time_of(index), pile.parked)
+            place = (batch.topic, batch.queue, offset, batch.time_of(index), batch.parked)
             future.set_result(SendResult(*place))
-    pile.attached = None
+    batch.attached = None
 
 
-def make_many(piles: list[ProducerBatch]) -> ManyFuture:
+def make_many(batches: list[ProducerBatch]) -> ManyFuture:
     """Create the future of several batches, in the running loop."""
     loop = asyncio.get_running_loop()
     future = ManyFuture(loop=loop)
-    future.piles = piles
-    left = len(piles)
+    future.batches = batches
+    left = len(batches)
 
     def one_done() -> None:
         nonlocal left
         left -= 1
         if left or future.done():
             return
-        errors = [pile.error for pile in piles if pile.error is not None]
+        errors = [batch.error for batch in batches if batch.error is not None]
         if errors:
             future.set_exception(errors[0])
         else:
-            future.set_result([(pile.queue, pile.get(), pile.count) for pile in piles])
+            future.set_result([(batch.queue, batch.get(), batch.count) for batch in batches])
 
-    for pile in piles:
-        pile.add_callback(lambda: call_in(loop, one_done))
+    for batch in batches:
+        batch.add_callback(lambda: call_in(loop, one_done))
     return future

@@ -135,12 +135,12 @@ class Producer(ProducerBase):
             LogboomError: as `Client.park`.
         """
         await self.wait_buffered()
-        piles: list[ProducerBatch] = []
+        added: list[ProducerBatch] = []
         for each in batches:
             await self._find(each[0], each[1])
             await self._room()
-            piles += send_all(self._buffer, [each], parks, now_ms)
-        return piles
+            added += send_all(self._buffer, [each], parks, now_ms)
+        return added
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send all buffered messages, and wait until they are acknowledged or given up.
@@ -164,7 +164,7 @@ class Producer(ProducerBase):
             return
         for sender in list(self._senders):
             await sender.close()
-        await self._desk.close()
+        await self._pool.close()
         self._closed = True
         try:
             with contextlib.suppress(TimedOut, ClientClosed):
@@ -274,5 +274,5 @@ def _copy(future: asyncio.Future[Any], sent: asyncio.Future[Any]) -> None:
             future.set_exception(error)
     elif not future.done():
         if isinstance(future, ManyFuture) and isinstance(sent, ManyFuture):
-            future.piles = sent.piles
+            future.batches = sent.batches
         future.set_result(sent.result())

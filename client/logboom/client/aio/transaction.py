@@ -72,9 +72,9 @@ class Transaction(TransactionBase, Scope):
     """
 
     def __init__(
-        self, desk: TransactionPool, inner: TransactionProducer, work: TransactionWork
+        self, pool: TransactionPool, inner: TransactionProducer, work: TransactionWork
     ) -> None:
-        self._desk = desk
+        self._pool = pool
         self._inner = inner
         super().__init__(work)
         self._given_back = False
@@ -140,7 +140,7 @@ class Transaction(TransactionBase, Scope):
         """
         try:
             await self._inner.wait_buffered()
-            await self._desk.commit(self._work)
+            await self._pool.commit(self._work)
         finally:
             await self._ended()
 
@@ -152,14 +152,14 @@ class Transaction(TransactionBase, Scope):
             TimedOut: no name server answered. Unless it was committed before, it never will be.
         """
         try:
-            await self._desk.abort(self._work)
+            await self._pool.abort(self._work)
         finally:
             await self._ended()
 
     async def _ended(self) -> None:
         if self._work.over and not self._given_back:
             self._given_back = True
-            await self._desk.take_back(self._work)
+            await self._pool.take_back(self._work)
 
     async def _leave(self, error: BaseException | None) -> None:
         if error is None:

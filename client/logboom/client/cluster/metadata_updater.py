@@ -82,7 +82,7 @@ class MetadataUpdater:
         self._barriers = barriers
         self._interest: set[str] = set()
         self._covered: set[str] = set()
-        self._wishes: list[_TopicWaiter] = []
+        self._waiters: list[_TopicWaiter] = []
         self._listeners: list[Callable[[], None]] = []
         self._endpoint = ""
         self._ticket: RequestHandle | None = None
@@ -119,11 +119,11 @@ class MetadataUpdater:
         if known is not None and covered and len(known.queues) >= queues:
             done(known)
             return
-        wish = _TopicWaiter(topic, queues, done)
-        self._wishes.append(wish)
-        wish.expiry = self._turn.after(timeout, lambda: self._expire(wish))
+        waiter = _TopicWaiter(topic, queues, done)
+        self._waiters.append(waiter)
+        waiter.expiry = self._turn.after(timeout, lambda: self._expire(waiter))
         if covered:
-            self._missing(wish)
+            self._missing(waiter)
             return
         self._interest.add(topic)
         # Only a full view proves that a topic is missing.
@@ -219,48 +219,48 @@ class MetadataUpdater:
 
     def _grant(self, whole: bool) -> None:
         """Serve waiters whose topic has arrived; commit barriers for topics that are missing."""
-        for wish in list(self._wishes):
-            topic = self.routes.topics.get(wish.topic)
-            if wish.topic not in self._covered:
+        for waiter in list(self._waiters):
+            topic = self.routes.topics.get(waiter.topic)
+            if waiter.topic not in self._covered:
                 continue
-            if topic is not None and len(topic.queues) >= wish.queues:
-                self._end(wish, topic)
+            if topic is not None and len(topic.queues) >= waiter.queues:
+                self._end(waiter, topic)
             elif whole:
-                self._missing(wish)
+                self._missing(waiter)
 
-    def _missing(self, wish: _TopicWaiter) -> None:
-        known = self.routes.topics.get(wish.topic)
-        if 0 <= wish.least_version <= self.routes.version:
+    def _missing(self, waiter: _TopicWaiter) -> None:
+        known = self.routes.topics.get(waiter.topic)
+        if 0 <= waiter.least_version <= self.routes.version:
             if known is None:
-                self._interest.discard(wish.topic)
-            self._end(wish, unknown_topic(wish.topic) if known is None else known)
-        elif not wish.probing:
-            wish.probing = True
-            self._barriers.barrier(lambda version: self._probed(wish, version), PATIENCE)
+                self._interest.discard(waiter.topic)
+            self._end(waiter, unknown_topic(waiter.topic) if known is None else known)
+        elif not waiter.probing:
+            waiter.probing = True
+            self._barriers.barrier(lambda version: self._probed(waiter, version), PATIENCE)
 
-    def _probed(self, wish: _TopicWaiter, version: int | LogboomError) -> None:
-        wish.probing = False
-        if wish not in self._wishes:
+    def _probed(self, waiter: _TopicWaiter, version: int | LogboomError) -> None:
+        waiter.probing = False
+        if waiter not in self._waiters:
             return
         if isinstance(version, int):
-            wish.least_version = version
+            waiter.least_version = version
         self.refresh()
 
-    def _expire(self, wish: _TopicWaiter) -> None:
-        if wish not in self._wishes:
+    def _expire(self, waiter: _TopicWaiter) -> None:
+        if waiter not in self._waiters:
             return
         if not self.ready:
-            self._end(wish, self.unreachable())
+            self._end(waiter, self.unreachable())
             return
-        known = self.routes.topics.get(wish.topic)
+        known = self.routes.topics.get(waiter.topic)
         if known is not None:
-            self._end(wish, known)
+            self._end(waiter, known)
             return
         text = (
-            f"topic {wish.topic!r} is not known here and no name server says whether it exists: "
+            f"topic {waiter.topic!r} is not known here and no name server says whether it exists: "
             "check `logboom cluster status`"
         )
-        self._end(wish, TimedOut(text))
+        self._end(waiter, TimedOut(text))
 
     def unreachable(self) -> LogboomError:
         """Return the error that explains why there is no metadata yet."""
@@ -270,12 +270,12 @@ class MetadataUpdater:
         text = f"no node answered at {nodes}: is the cluster up (`logboom cluster status`)?"
         return TimedOut(text)
 
-    def _end(self, wish: _TopicWaiter, topic: TopicView | LogboomError) -> None:
-        if wish in self._wishes:
-            self._wishes.remove(wish)
-            if wish.expiry is not None:
-                wish.expiry.cancel()
-            wish.done(topic)
+    def _end(self, waiter: _TopicWaiter, topic: TopicView | LogboomError) -> None:
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
+            if waiter.expiry is not None:
+                waiter.expiry.cancel()
+            waiter.done(topic)
 
 
 def unknown_topic(topic: str) -> LogboomError:

@@ -49,7 +49,7 @@ SLACK: Final = 3.0
 """Seconds beyond the hold before an unanswered pull is repeated."""
 IN_TROUBLE: Final = 3
 """Failed pulls in a row after which the queue is reported to be in trouble."""
-MOST_DAMAGED: Final = 3
+MAX_DAMAGED: Final = 3
 """Attempts to read a damaged batch before the reader is told."""
 
 
@@ -319,7 +319,7 @@ class Fetcher:
         except DamagedBatch as error:
             reading.damaged += 1
             LOG.warning("%s/%s at %s: %s", fetch.topic, fetch.queue, offset, error)
-            if reading.damaged >= MOST_DAMAGED:
+            if reading.damaged >= MAX_DAMAGED:
                 reading.damaged = 0
                 self._fail(reading, error)
             else:

@@ -11,7 +11,7 @@ from typing import Final
 from logboom.wire.columns import Columns
 from logboom.wire.subscription_messages import Span
 
-MOST_KNOWN: Final = 100_000
+MAX_KNOWN: Final = 100_000
 """Maximum number of finished offsets of a queue that are remembered because they may be delivered
 again."""
 
@@ -214,7 +214,7 @@ class SubscribedQueue:
         """Apply the leader's answer."""
         missed = {offset for start, stop in refused for offset in range(start, stop)}
         missed &= self.done
-        if len(self.known) < MOST_KNOWN:
+        if len(self.known) < MAX_KNOWN:
             self.known |= missed
         self.done.difference_update(offsets)
         if not self.again:
@@ -225,7 +225,7 @@ class SubscribedQueue:
             self.done_to = -1
         if up_to >= 0:
             below = {offset for offset in self.done if offset <= up_to}
-            if up_to in missed and len(self.known) < MOST_KNOWN:
+            if up_to in missed and len(self.known) < MAX_KNOWN:
                 self.known |= below
             self.done -= below
 

@@ -22,7 +22,7 @@ WINDOW: Final = 1_000
 """Messages of one queue that may be on their way to the reader."""
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 """The same in bytes."""
-MOST_MESSAGES: Final = 50_000
+MAX_MESSAGES: Final = 50_000
 """The same for all queues together; each gets its share."""
 
 
@@ -77,7 +77,7 @@ class SubscriberState:
 
     def window(self) -> int:
         """Return the permits of a queue in a new session."""
-        return max(1, min(self.options.window, MOST_MESSAGES // max(1, len(self.places))))
+        return max(1, min(self.options.window, MAX_MESSAGES // max(1, len(self.places))))
 
     def window_bytes(self) -> int:
         """Return the same in bytes."""

@@ -46,7 +46,7 @@ from logboom.wire.unpacking import bits
 LEAST_STEP: Final[int] = 64
 """Messages that a budget with anything left always pays for, so that every scan progresses."""
 
-_MOST_TEXT: Final[int] = 2 * MAX_LENGTH + 16
+_MAX_TEXT: Final[int] = 2 * MAX_LENGTH + 16
 _OPENING: Final[int] = 100  # units for opening a batch and its columns
 _TAGS = Property("TAGS", PropertySource.TAGS)
 _ONES: Final = bytes.maketrans(b"01", b"\0\1")
@@ -89,8 +89,8 @@ class Filter(Struct, frozen=True, array_like=True, gc=False):
         Raises:
             InvalidFilter: The text is invalid; the error points at the character.
         """
-        if len(text) > _MOST_TEXT:
-            raise invalid(text, _MOST_TEXT, f"the end: it has at most {_MOST_TEXT} characters")
+        if len(text) > _MAX_TEXT:
+            raise invalid(text, _MAX_TEXT, f"the end: it has at most {_MAX_TEXT} characters")
         tags, where = split_where(text)
         wanted = Filter.of(tags) if tags.strip() else Filter()
         if where is None:
