@@ -17,7 +17,7 @@ from logboom.wire.command_queue import (
     CommandQueue,
 )
 from logboom.wire.commands import Barrier, CommandResult
-from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader, TimedOut
+from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader, Refused, TimedOut
 from logboom.wire.hello import Identity
 from logboom.wire.messages import Propose, Proposed
 from logboom.wire.name_servers import NameServers
@@ -99,6 +99,19 @@ def test_numbers_under_way_lie_within_the_window() -> None:
     assert [number for _, number in proposer.under_way()] == [4, 5, 6]
 
 
+def test_after_a_pause_nothing_beyond_the_window_is_sent() -> None:
+    proposer = Proposer(window=3)
+    for _ in range(6):
+        proposer.propose()
+    proposer.answer(TimedOut("no answer"))
+    proposer.answer()
+    proposer.answer()
+    proposer.turn.mono = RETRY_DELAY_S
+    proposer.queue.step(proposer.turn)
+    assert [number for _, number in proposer.under_way()] == [1]
+    assert proposer.queue.deadline() == float("inf"), "4 has to wait for 1"
+
+
 def test_a_refused_command_is_sent_again_under_its_number_after_a_pause() -> None:
     proposer = Proposer()
     proposer.propose()
@@ -128,6 +141,16 @@ def test_what_the_log_cannot_take_does_not_block_the_queue() -> None:
     assert [result.code for result in proposer.results] == ["TOO_LARGE"]
     assert proposer.results[0].version == NOT_IN_THE_LOG
     assert proposer.under_way() == [("a:1", 2)]
+
+
+def test_what_is_final_is_up_to_the_proposer() -> None:
+    host, turn, results = Host(), Clock(), list[str]()
+    queue = CommandQueue[Clock](
+        "me", host, NameServers(["a:1"]), is_final=lambda error: error.code == "FENCED"
+    )
+    queue.propose(Barrier(), lambda result, _turn: results.append(result.code), turn)
+    host.asked.pop()[2](Reply(None, None, (), Refused("out", "FENCED")), turn)
+    assert results == ["FENCED"]
 
 
 def test_a_withdrawn_command_has_no_result() -> None:
@@ -178,4 +201,5 @@ def test_pauses_double_up_to_a_limit_with_jitter() -> None:
         pauses = [backoff(failures, rng) for _ in range(200)]
         assert mean * 0.5 <= min(pauses) < mean * 0.6
         assert mean * 1.4 < max(pauses) < mean * 1.5
+    assert 0.05 <= backoff(0, rng, first_s=0.1, last_s=2.0) < 0.15
     assert 1.0 <= backoff(10, rng, first_s=0.1, last_s=2.0) < 3.0

@@ -23,15 +23,18 @@ def test_a_hint_is_followed_at_once() -> None:
     servers = NameServers(["a:1", "b:1"])
     assert servers.refused("a:1", NotLeader("there", endpoint="b:1"))
     assert servers.leader() == "b:1"
+    # Another error may name an endpoint, too, but not that of the leader.
+    assert not servers.refused("a:1", NotLeader("there", "NOT_COORDINATOR", endpoint="c:1"))
+    assert servers.leader() == "b:1"
     # A hint at itself is none.
     assert not servers.refused("b:1", NotLeader("here?", endpoint="b:1"))
 
 
 def test_a_late_refusal_by_another_does_not_unseat_the_leader() -> None:
-    servers = NameServers(["a:1", "b:1"])
-    servers.accepted("b:1")
+    servers = NameServers(["a:1", "b:1", "c:1"])
+    servers.accepted("c:1")
     assert not servers.refused("a:1", TimedOut("no answer"))
-    assert servers.leader() == "b:1"
+    assert servers.leader() == "c:1"
 
 
 def test_members_are_learned_from_metadata() -> None:

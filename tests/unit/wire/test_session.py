@@ -1,5 +1,6 @@
 """Session and gate together: greeting, proof, NEED_HELLO, deadlines, liveness. No socket."""
 
+import itertools
 import random
 
 import pytest
@@ -35,7 +36,7 @@ from logboom.wire.messages import (
     Stats,
     Welcome,
 )
-from logboom.wire.session import DEAD_AFTER, PING_AFTER, PING_IDLE, Reply, Session
+from logboom.wire.session import DEAD_AFTER, PING_AFTER, PING_IDLE, REDIAL_LAST_S, Reply, Session
 from logboom.wire.view import TopicConfig
 
 ENDPOINT = "127.0.0.1:7711"
@@ -193,6 +194,34 @@ def test_a_silent_peer_is_pinged_then_dialled_anew() -> None:
     for _ in range(40):
         line.tick(0.1)
     assert [r.error for r in line.replies] == [None, None]
+
+
+def test_redials_are_further_apart_each_time_until_a_connection_opens() -> None:
+    line = Line(client())
+    line.ask()
+
+    def redials(seconds: float) -> list[float]:
+        """When the connection is dialled again, while nobody answers."""
+        line.reachable = False
+        line.ask(timeout=600.0)
+        began, times = line.now, list[float]()
+        while line.now - began < seconds:
+            line.tick(0.05)
+            times += [line.now] * len(line.out.redials)
+            line.out.redials.clear()
+        return times
+
+    for _ in range(2):
+        line.reachable = True
+        line.reconnect()
+        for _ in range(100):
+            line.tick(0.1)
+        assert line.session.state == "open"
+        line.out.redials.clear()
+        times = redials(60.0)
+        pauses = [later - earlier - PING_AFTER for earlier, later in itertools.pairwise(times)]
+        assert pauses[0] < 0.5
+        assert REDIAL_LAST_S * 0.5 < max(pauses) <= REDIAL_LAST_S * 1.5 + 0.2
 
 
 def test_who_waits_for_nothing_pings_seldom_and_still_finds_out() -> None:

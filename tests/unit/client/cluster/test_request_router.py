@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from logboom.client.calls import AskLeader, AskNode, AskRaftLeader
@@ -75,6 +77,59 @@ def test_busy_is_asked_again(cluster: Cluster) -> None:
     assert cluster.run(5, lambda: call.outcome.done)
     assert call.outcome.error is None
     assert not refusals
+
+
+def test_refusals_are_further_apart_each_time_whatever_the_metadata_says(cluster: Cluster) -> None:
+    asked: list[float] = []
+
+    def refuse(_endpoint: str, message: AnyMessage) -> Failure | bool | None:
+        if not isinstance(message, Pull):
+            return isinstance(message, Stats) or None
+        asked.append(cluster.now)
+        return Failure(0, "BUSY", "busy", retryable=True)
+
+    cluster.intercept = refuse
+    ask(cluster, timeout=3.0)
+    for _ in range(300):
+        cluster.version += 1
+        # With the next message, the view that is held comes, too.
+        cluster.call(AskNode(BROKERS[0], Stats(0, 1), 0.005))
+        cluster.run(0.01)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(asked)]
+    assert len(pauses) < 20
+    assert pauses[-2] > 3 * pauses[0]
+
+
+def test_a_request_that_waits_for_a_leader_is_sent_to_the_first(cluster: Cluster) -> None:
+    store(cluster, b"x")
+    cluster.move("t", 0, None)
+    call = ask(cluster, timeout=30.0)
+    cluster.run(3)
+    assert not call.outcome.done
+    cluster.move("t", 0, BROKERS[1])
+    assert cluster.run(1.5, lambda: call.outcome.done)
+    assert call.outcome.error is None
+
+
+def test_a_request_that_waits_for_a_leader_is_sent_to_the_old_one_if_that_comes_back(
+    cluster: Cluster,
+) -> None:
+    store(cluster, b"x")
+
+    def step_down(_endpoint: str, message: AnyMessage) -> Failure | None:
+        if not isinstance(message, Pull):
+            return None
+        cluster.move("t", 0, None)
+        return Failure(0, "BUSY", "on the way out", retryable=True)
+
+    cluster.intercept = step_down
+    call = ask(cluster, timeout=30.0)
+    cluster.run(3)
+    assert not call.outcome.done
+    cluster.intercept = lambda *_: None
+    cluster.move("t", 0, BROKERS[0])
+    assert cluster.run(1.5, lambda: call.outcome.done)
+    assert call.outcome.error is None
 
 
 def test_a_hint_goes_before_older_metadata(cluster: Cluster) -> None:
@@ -181,11 +236,13 @@ def remove_name_server(cluster: Cluster, timeout: float) -> AskRaftLeader:
 def test_the_raft_leader_is_asked_wherever_it_is(cluster: Cluster) -> None:
     fields = {"leader": "name-2", "endpoint": BROKERS[2]}
     asked: list[str] = []
+    times: list[float] = []
 
     def answer(endpoint: str, message: AnyMessage) -> Failure | None:
         if not isinstance(message, RemoveNameServer):
             return None
         asked.append(endpoint)
+        times.append(cluster.now)
         if endpoint == NAME_SERVER:
             return Failure(0, "NOT_LEADER", "name-2 leads", retryable=True, fields=fields)
         return Failure(0, "INVALID_ARGUMENT", "no such name server", retryable=False)
@@ -194,6 +251,7 @@ def test_the_raft_leader_is_asked_wherever_it_is(cluster: Cluster) -> None:
     error = error_of(cluster, remove_name_server(cluster, 5.0), 1)
     assert error.code == "INVALID_ARGUMENT"
     assert asked == [NAME_SERVER, BROKERS[2]]
+    assert times[1] - times[0] < 0.01, "a hint needs no pause"
 
 
 def test_a_raft_leader_that_is_gone_is_not_awaited_for_long(cluster: Cluster) -> None:
