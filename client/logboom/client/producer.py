@@ -161,13 +161,13 @@ class _ProducerBuffer(SendBuffer[SendFuture]):
         while True:
             self.check()
             self._io.run(OpenTopic(self, topic, self._timeout_s))
-            lane = self.topics.get(topic)
-            if lane is not None:
-                return lane
+            topic_accumulator = self.topics.get(topic)
+            if topic_accumulator is not None:
+                return topic_accumulator
 
-    def find_queue(self, lane: TopicAccumulator, queue: int) -> TopicAccumulator:
-        self._io.run(OpenTopic(self, lane.name, self._timeout_s, queue + 1))
-        return self.topics.get(lane.name) or self.find_topic(lane.name)
+    def find_queue(self, topic_accumulator: TopicAccumulator, queue: int) -> TopicAccumulator:
+        self._io.run(OpenTopic(self, topic_accumulator.name, self._timeout_s, queue + 1))
+        return self.topics.get(topic_accumulator.name) or self.find_topic(topic_accumulator.name)
 
     def wall_ms(self) -> int:
         return wall_ms()

@@ -215,8 +215,10 @@ class Producer(ProducerBase):
         return future
 
     def _knows(self, topic: str, queue: int | None) -> bool:
-        lane = self._buffer.topics.get(topic)
-        return lane is not None and (queue is None or queue < len(lane.queues))
+        topic_accumulator = self._buffer.topics.get(topic)
+        return topic_accumulator is not None and (
+            queue is None or queue < len(topic_accumulator.queues)
+        )
 
     async def _find(self, topic: str, queue: int | None) -> None:
         if not self._knows(topic, queue):

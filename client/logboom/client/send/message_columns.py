@@ -39,7 +39,7 @@ class MessageColumns:
         self.lengths: list[int] | None = None
         """Bytes of each message; None: not counted yet."""
 
-    def check(self, lane: TopicAccumulator) -> None:
+    def check(self, topic_accumulator: TopicAccumulator) -> None:
         """Check that batches can hold the messages."""
         count = len(self.values)
         if count == 0:
@@ -60,8 +60,8 @@ class MessageColumns:
         self.lengths = lengths
         # Counting equal lengths is faster than searching the greatest.
         largest = lengths[0] if lengths.count(lengths[0]) == count else max(lengths)
-        if largest + OVERHEAD > lane.largest:
-            check_size(lane.name, lane.largest, largest)
+        if largest + OVERHEAD > topic_accumulator.largest:
+            check_size(topic_accumulator.name, topic_accumulator.largest, largest)
 
     def _check_tags(self, count: int) -> None:
         if isinstance(self.tags, str):
@@ -112,16 +112,16 @@ class MessageColumns:
 
 
 def parts_of(
-    lane: TopicAccumulator, columns: MessageColumns, queue: int | None
+    topic_accumulator: TopicAccumulator, columns: MessageColumns, queue: int | None
 ) -> list[tuple[QueueAccumulator | None, MessageColumns]]:
     """Divide rows by queue; rows without a key get queue None, and are distributed by batches."""
     if queue is not None:
-        return [(lane.pick(queue), columns)]
-    count, keys = len(lane.queues), columns.keys
+        return [(topic_accumulator.pick(queue), columns)]
+    count, keys = len(topic_accumulator.queues), columns.keys
     if keys is None:
         return [(None, columns)]
     if count == 1:
-        return [(lane.queues[0], columns)]
+        return [(topic_accumulator.queues[0], columns)]
     rows: list[list[int]] = [[] for _ in range(count + 1)]
     known = [key for key in keys if key is not None]
     if len(known) < len(keys):
@@ -130,9 +130,11 @@ def parts_of(
         places = queues_for(known, count)
     for row, place in enumerate(places):
         rows[place].append(row)
-    lines: list[QueueAccumulator | None] = [*lane.queues, None]
+    accumulators: list[QueueAccumulator | None] = [*topic_accumulator.queues, None]
     return [
-        (line, columns.pick(picked)) for line, picked in zip(lines, rows, strict=True) if picked
+        (accumulator, columns.pick(picked))
+        for accumulator, picked in zip(accumulators, rows, strict=True)
+        if picked
     ]
 
 

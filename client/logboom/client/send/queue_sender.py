@@ -43,23 +43,23 @@ class QueueSender:
 
     def __init__(
         self,
-        line: QueueAccumulator,
+        accumulator: QueueAccumulator,
         buffer: SendBuffer[Any],
         producer_id: int,
         connections: Connections,
         leaders: LeaderCache,
         turn: CoreTurn,
     ) -> None:
-        self._line = line
+        self._accumulator = accumulator
         self._buffer = buffer
         self._options = buffer.options
         self._producer_id = producer_id
         self._connections = connections
         self._leaders = leaders
         self._turn = turn
-        self._topic = line.topic.name
-        self._topic_id = line.topic.topic_id
-        self._queue = line.queue
+        self._topic = accumulator.topic.name
+        self._topic_id = accumulator.topic.topic_id
+        self._queue = accumulator.queue
         self._waiting: deque[ProducerBatch] = deque()
         """Taken from the accumulator, never sent in this epoch."""
         self._in_flight: deque[ProducerBatch] = deque()
@@ -142,7 +142,7 @@ class QueueSender:
         """Give up all batches for one reason, such as a deleted topic."""
         if self._in_flight:
             self._hole = True
-        self.add(self._buffer.take(self._line, 1 << 30, filling=True))
+        self.add(self._buffer.take(self._accumulator, 1 << 30, filling=True))
         batches = [*self._in_flight, *self._waiting]
         self._in_flight.clear()
         self._waiting.clear()
@@ -155,17 +155,17 @@ class QueueSender:
     def _take(self) -> None:
         """Take complete batches; one that still fills only if nothing is in flight and its linger
         is over."""
-        line = self._line
+        accumulator = self._accumulator
         room = self._room() - len(self._waiting)
-        if room <= 0 or (line.open is None and not line.closed):
+        if room <= 0 or (accumulator.open is None and not accumulator.closed):
             return
         filling = False
-        if line.open is not None and self.idle() and not line.closed:
-            ripe = line.open.born + self._buffer.linger_s
+        if accumulator.open is not None and self.idle() and not accumulator.closed:
+            ripe = accumulator.open.born + self._buffer.linger_s
             filling = ripe <= self._turn.now
             if not filling and self._linger is None:
                 self._linger = self._turn.after(ripe - self._turn.now, self._lingered)
-        batches = self._buffer.take(line, room, filling=filling)
+        batches = self._buffer.take(accumulator, room, filling=filling)
         if batches:
             self.add(batches)
 

@@ -85,9 +85,9 @@ class SendBuffer(Generic[F]):
         text = f"topic {topic!r} was not opened for this producer"
         raise UnknownResource(text, "UNKNOWN_TOPIC", topic=topic)
 
-    def find_queue(self, lane: TopicAccumulator, queue: int) -> TopicAccumulator:
+    def find_queue(self, topic_accumulator: TopicAccumulator, queue: int) -> TopicAccumulator:
         """Find a queue that the topic is not known to have; more may have been added."""
-        return lane
+        return topic_accumulator
 
     def wait_for_room(self) -> None:
         """Wait for room, if more than `buffer_bytes` are not acknowledged."""
@@ -131,11 +131,11 @@ class SendBuffer(Generic[F]):
             InvalidRequest: a wrong type, or TOO_LARGE with the limit.
             UnknownResource: no such topic or queue.
         """
-        lane = self.topics.get(topic)
-        if lane is None:
-            lane = self.find_topic(topic)
-        if queue is not None and queue >= len(lane.queues):
-            lane = self.find_queue(lane, queue)
+        topic_accumulator = self.topics.get(topic)
+        if topic_accumulator is None:
+            topic_accumulator = self.find_topic(topic)
+        if queue is not None and queue >= len(topic_accumulator.queues):
+            topic_accumulator = self.find_queue(topic_accumulator, queue)
         size = OVERHEAD
         if type(value) is bytes:
             size += len(value)
@@ -148,8 +148,8 @@ class SendBuffer(Generic[F]):
             size += len(key)
         if extras:
             size += check_extras(tag, headers, timestamp_ms)
-        if size > lane.largest:
-            check_size(lane.name, lane.largest, size - OVERHEAD)
+        if size > topic_accumulator.largest:
+            check_size(topic_accumulator.name, topic_accumulator.largest, size - OVERHEAD)
         delayed = delay_s is not None or deliver_at is not None
         due_ms = due_time(delay_s, deliver_at, self.wall_ms()) if delayed else AT_ONCE
         if self.added - self.freed >= self._buffer_bytes:
@@ -157,18 +157,20 @@ class SendBuffer(Generic[F]):
         fresh = False
         with self.lock:
             if queue is not None:
-                line = lane.pick(queue)
+                accumulator = topic_accumulator.pick(queue)
             elif key is None:
-                line = lane.queues[lane.sticky]
+                accumulator = topic_accumulator.queues[topic_accumulator.sticky]
             else:
-                line = lane.queues[queue_for(key, len(lane.queues))]
-            batch = line.open
+                accumulator = topic_accumulator.queues[
+                    queue_for(key, len(topic_accumulator.queues))
+                ]
+            batch = accumulator.open
             if delayed or self.alone:
                 fresh = True
-                batch = self._apart(line, due_ms)
+                batch = self._apart(accumulator, due_ms)
             elif batch is None or batch.size + size > self._max_bytes:
                 fresh = True
-                batch = self._roll(line, size, keyless=queue is None and key is None)
+                batch = self._roll(accumulator, size, keyless=queue is None and key is None)
             index = len(batch.values)
             batch.values.append(value)
             if extras or key is not None or not batch.plain:
@@ -179,45 +181,45 @@ class SendBuffer(Generic[F]):
             self._ring()
         return self._make_future(batch, index)
 
-    def _lane(self, topic: str, queue: int | None) -> TopicAccumulator:
-        lane = self.topics.get(topic) or self.find_topic(topic)
-        if queue is not None and queue >= len(lane.queues):
-            lane = self.find_queue(lane, queue)
-        return lane
+    def _topic_accumulator(self, topic: str, queue: int | None) -> TopicAccumulator:
+        topic_accumulator = self.topics.get(topic) or self.find_topic(topic)
+        if queue is not None and queue >= len(topic_accumulator.queues):
+            topic_accumulator = self.find_queue(topic_accumulator, queue)
+        return topic_accumulator
 
-    def _roll(self, line: QueueAccumulator, size: int, *, keyless: bool) -> ProducerBatch:
+    def _roll(self, accumulator: QueueAccumulator, size: int, *, keyless: bool) -> ProducerBatch:
         """Return a batch with room for `size` more bytes, and close full ones."""
-        while line.open is not None:
-            if line.open.size + size <= self._max_bytes:
-                return line.open
-            self._close(line)
+        while accumulator.open is not None:
+            if accumulator.open.size + size <= self._max_bytes:
+                return accumulator.open
+            self._close(accumulator)
             if keyless:
-                line = line.topic.queues[line.topic.sticky]
-        line.open = batch = self._open_batch(line, AT_ONCE)
-        self.ready.append(line)
+                accumulator = accumulator.topic.queues[accumulator.topic.sticky]
+        accumulator.open = batch = self._open_batch(accumulator, AT_ONCE)
+        self.ready.append(accumulator)
         return batch
 
-    def _open_batch(self, line: QueueAccumulator, due_ms: int) -> ProducerBatch:
-        batch = ProducerBatch(line.topic.name, line.queue, self._clock())
+    def _open_batch(self, accumulator: QueueAccumulator, due_ms: int) -> ProducerBatch:
+        batch = ProducerBatch(accumulator.topic.name, accumulator.queue, self._clock())
         batch.due_ms = due_ms
         if self.parks is not None:
-            self.parks.admit(batch, line.topic.topic_id)
+            self.parks.admit(batch, accumulator.topic.topic_id)
         return batch
 
-    def _apart(self, line: QueueAccumulator, due_ms: int) -> ProducerBatch:
+    def _apart(self, accumulator: QueueAccumulator, due_ms: int) -> ProducerBatch:
         """Open a batch for one delayed message, so that recalling it recalls nothing else."""
-        batch = self._open_batch(line, due_ms)
-        line.closed.append(batch)
-        self.ready.append(line)
-        line.topic.move_on(line.queue)
+        batch = self._open_batch(accumulator, due_ms)
+        accumulator.closed.append(batch)
+        self.ready.append(accumulator)
+        accumulator.topic.move_on(accumulator.queue)
         return batch
 
-    def _close(self, line: QueueAccumulator) -> None:
-        if line.open is not None:
-            line.closed.append(line.open)
-            line.open = None
-            self.ready.append(line)
-            line.topic.move_on(line.queue)
+    def _close(self, accumulator: QueueAccumulator) -> None:
+        if accumulator.open is not None:
+            accumulator.closed.append(accumulator.open)
+            accumulator.open = None
+            self.ready.append(accumulator)
+            accumulator.topic.move_on(accumulator.queue)
 
     def send_many(
         self,
@@ -240,9 +242,9 @@ class SendBuffer(Generic[F]):
             InvalidRequest: columns of unequal length, a wrong type, or TOO_LARGE.
             UnknownResource: no such topic or queue.
         """
-        lane = self._lane(topic, queue)
+        topic_accumulator = self._topic_accumulator(topic, queue)
         columns = MessageColumns(values, keys, tags, headers, timestamps_ms)
-        columns.check(lane)
+        columns.check(topic_accumulator)
         due_ms = AT_ONCE
         if delay_s is not None or deliver_at is not None:
             due_ms = due_time(delay_s, deliver_at, self.wall_ms())
@@ -250,8 +252,8 @@ class SendBuffer(Generic[F]):
             self.wait_for_room()
         batches: list[ProducerBatch] = []
         with self.lock:
-            for line, part in parts_of(lane, columns, queue):
-                batches += self._fill_batches(lane, line, part, due_ms)
+            for accumulator, part in parts_of(topic_accumulator, columns, queue):
+                batches += self._fill_batches(topic_accumulator, accumulator, part, due_ms)
         self._ring()
         return batches
 
@@ -263,18 +265,18 @@ class SendBuffer(Generic[F]):
         Raises:
             UnknownResource: no such topic or queue.
         """
-        lane = self._lane(topic, queue)
-        line = lane.pick(queue)
+        topic_accumulator = self._topic_accumulator(topic, queue)
+        accumulator = topic_accumulator.pick(queue)
         if self.added - self.freed >= self._buffer_bytes:
             self.wait_for_room()
         batch = ProducerBatch(topic, queue, self._clock())
         batch.encoded, batch.count, batch.size = encoded, count, len(encoded)
         with self.lock:
             if parks is not None:
-                parks.admit(batch, lane.topic_id)
-            self._close(line)
-            line.closed.append(batch)
-            self.ready.append(line)
+                parks.admit(batch, topic_accumulator.topic_id)
+            self._close(accumulator)
+            accumulator.closed.append(batch)
+            self.ready.append(accumulator)
             self.added += batch.size
         self._ring()
         return batch
@@ -282,23 +284,23 @@ class SendBuffer(Generic[F]):
     def _fill_batches(
         self,
         topic: TopicAccumulator,
-        line: QueueAccumulator | None,
+        accumulator: QueueAccumulator | None,
         part: MessageColumns,
         due_ms: int,
     ) -> list[ProducerBatch]:
         batches = []
         for start, stop, size in self._cuts(part):
-            lane = topic.queues[topic.sticky] if line is None else line
+            target = topic.queues[topic.sticky] if accumulator is None else accumulator
             # Messages that were sent to this queue before keep their place before these.
-            self._close(lane)
-            batch = self._open_batch(lane, due_ms)
+            self._close(target)
+            batch = self._open_batch(target, due_ms)
             part.fill(batch, start, stop)
             batch.size = size
             self.added += size
-            lane.closed.append(batch)
-            self.ready.append(lane)
-            if line is None:
-                topic.move_on(lane.queue)
+            target.closed.append(batch)
+            self.ready.append(target)
+            if accumulator is None:
+                topic.move_on(target.queue)
             batches.append(batch)
         return batches
 
@@ -324,32 +326,47 @@ class SendBuffer(Generic[F]):
     ) -> TopicAccumulator:
         """Update a topic from the metadata: opened, recreated, or with more queues."""
         with self.lock:
-            lane = self.topics.get(name)
-            if lane is None or lane.topic_id != topic_id:
-                lane = self.topics[name] = TopicAccumulator(name, topic_id, count, largest, sticky)
-            lane.largest = largest
-            while len(lane.queues) < count:
-                lane.queues.append(QueueAccumulator(lane, len(lane.queues)))
-            return lane
+            topic_accumulator = self.topics.get(name)
+            if topic_accumulator is None or topic_accumulator.topic_id != topic_id:
+                topic_accumulator = self.topics[name] = TopicAccumulator(
+                    name, topic_id, count, largest, sticky
+                )
+            topic_accumulator.largest = largest
+            while len(topic_accumulator.queues) < count:
+                topic_accumulator.queues.append(
+                    QueueAccumulator(topic_accumulator, len(topic_accumulator.queues))
+                )
+            return topic_accumulator
 
-    def take(self, line: QueueAccumulator, limit: int, *, filling: bool) -> list[ProducerBatch]:
+    def take(
+        self, accumulator: QueueAccumulator, limit: int, *, filling: bool
+    ) -> list[ProducerBatch]:
         """Take up to `limit` batches of a queue, oldest first.
 
         The batch that still fills is taken only if `filling`.
         """
         with self.lock:
-            taken = [line.closed.popleft() for _ in range(min(limit, len(line.closed)))]
-            if filling and line.open is not None and len(taken) < limit:
-                taken.append(line.open)
-                line.open = None
-                line.topic.move_on(line.queue)
+            taken = [
+                accumulator.closed.popleft() for _ in range(min(limit, len(accumulator.closed)))
+            ]
+            if filling and accumulator.open is not None and len(taken) < limit:
+                taken.append(accumulator.open)
+                accumulator.open = None
+                accumulator.topic.move_on(accumulator.queue)
             return taken
 
     def take_all(self) -> list[tuple[QueueAccumulator, list[ProducerBatch]]]:
         """Take all batches, for a flush or a close."""
         with self.lock:
-            lines = [line for lane in self.topics.values() for line in lane.queues]
-        return [(line, self.take(line, 1 << 30, filling=True)) for line in lines]
+            accumulators = [
+                accumulator
+                for topic_accumulator in self.topics.values()
+                for accumulator in topic_accumulator.queues
+            ]
+        return [
+            (accumulator, self.take(accumulator, 1 << 30, filling=True))
+            for accumulator in accumulators
+        ]
 
     def free(self, size: int) -> None:
         """Free bytes that were acknowledged or given up."""

@@ -109,13 +109,13 @@ class Sender:
 
     def _shape(self, producer: _ProducerEntry, topic: TopicView) -> None:
         sticky = self._turn.rng.randrange(1 << 16)
-        lane = producer.buffer.reshape(
+        topic_accumulator = producer.buffer.reshape(
             topic.name, topic.id, len(topic.queues), topic.config.max_message_bytes, sticky
         )
-        for line in lane.queues:
-            if line not in producer.senders:
-                producer.senders[line] = QueueSender(
-                    line,
+        for accumulator in topic_accumulator.queues:
+            if accumulator not in producer.senders:
+                producer.senders[accumulator] = QueueSender(
+                    accumulator,
                     producer.buffer,
                     producer.producer_id,
                     self._connections,
@@ -140,9 +140,9 @@ class Sender:
         """Follow a metadata change: topics may have gone, grown or moved."""
         topics = self._watching.routes.topics
         for producer in self._producers.values():
-            for name, lane in list(producer.buffer.topics.items()):
+            for name, topic_accumulator in list(producer.buffer.topics.items()):
                 topic = topics.get(name)
-                if topic is None or topic.id != lane.topic_id:
+                if topic is None or topic.id != topic_accumulator.topic_id:
                     self._drop(producer, name)
                 else:
                     self._shape(producer, topic)
@@ -150,9 +150,9 @@ class Sender:
                 sender.rerouted()
 
     def _drop(self, producer: _ProducerEntry, name: str) -> None:
-        lane = producer.buffer.topics.pop(name)
-        for line in lane.queues:
-            sender = producer.senders.pop(line, None)
+        topic_accumulator = producer.buffer.topics.pop(name)
+        for accumulator in topic_accumulator.queues:
+            sender = producer.senders.pop(accumulator, None)
             if sender is not None:
                 sender.fail_all(unknown_topic(name))
 
@@ -162,8 +162,8 @@ class Sender:
         if producer is None:
             call.outcome.resolve(None)
             return
-        for line, batches in producer.buffer.take_all():
-            sender = producer.senders.get(line)
+        for accumulator, batches in producer.buffer.take_all():
+            sender = producer.senders.get(accumulator)
             if sender is not None:
                 sender.add(batches)
                 sender.pump()
