@@ -47,6 +47,11 @@ def test_a_survivor_of_three_name_servers_goes_on_alone_and_grows_again() -> Non
         cluster.start("name-1", wait=False)
         brokers = [cluster.endpoint(name) for name in ("broker-1", "broker-2")]
         with connect(brokers, timeout_s=60.0) as boom:
+            # Each comes back by its own heartbeat.
+            wait_until(
+                lambda: [each.alive for each in boom.admin.brokers()] == [True, True],
+                "the brokers do not come back to the survivor",
+            )
             boom.admin.create_topic("after", queues=1, replicas=2)
             assert {server.id for server in boom.admin.name_servers()} == {"name-1"}
             with boom.producer() as producer:
