@@ -24,7 +24,7 @@ from tests.chaos.run import run
 
 PROCESSES: Final = ("kill-leader", "kill-all", "pause-leader", "half-open", "rolling-upgrade")
 MACHINES: Final = ("power-cut-all", "flipped-bytes", "disk-full", "empty-broker", "new-name-server")
-FEW: Final = ("kill-leader", "half-open", "power-cut-all", "new-name-server")
+FEW: Final = ("kill-leader", "power-cut-all")
 """What `make test` strikes with."""
 NETWORKS: Final = ("cut-leader", "cut-one-way", "raft-outage")
 BULK: Final = 8_000

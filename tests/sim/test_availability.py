@@ -30,7 +30,7 @@ FAULTS: Final = (
     "lose power in sync",
     "after ack",
 )
-FEW: Final = ("crash", "stop", "isolate", "half open followers", "fail sync")
+FEW: Final = ("crash", "isolate", "fail sync")
 """Of these, what `make test` runs."""
 SEEDS: Final = (1, 2)
 """The second has found what was wrong after three of these faults."""

@@ -126,6 +126,7 @@ def somebody(tmp_path: Path) -> Somebody:
     return Somebody(tmp_path)
 
 
+@pytest.mark.thorough
 def test_commands_find_the_cluster_that_runs(somebody: Somebody) -> None:
     first, second = somebody.home / "first of two", somebody.home / "second"
     ports = {first: free_base(), second: free_base()}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from logboom.client import Message, connect
 from tests.integration.cli.command import fail, succeed
 
 
 # Some twenty commands, each of which takes seconds to start on a machine that does other work too.
+@pytest.mark.thorough
 def test_dead_letters_are_shown_and_sent_again(servers: str) -> None:
     hasty: dict[str, Any] = {"max_attempts": 1, "heartbeat_ms": 100, "session_ms": 3_000}
     got: list[tuple[str, int, bytes | None]] = []
