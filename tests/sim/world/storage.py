@@ -70,9 +70,16 @@ class SimulatedStorage:
         return entry_of(self._live.tables["log"], key, value) if family == "log" else value
 
     def scan(
-        self, family: Family, start: bytes, end: bytes, *, reverse: bool = False
+        self,
+        family: Family,
+        start: bytes,
+        end: bytes,
+        *,
+        reverse: bool = False,
+        values_checked_by_caller: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
         """(key, value) in order; fails if it is kept open across a write."""
+        assert not (reverse and values_checked_by_caller), "values are left unchecked forwards"
         table = self._live.tables[family]
         low, high = bisect_left(table.keys, start), bisect_left(table.keys, end)
         places = range(high - 1, low - 1, -1) if reverse else range(low, high)

@@ -99,12 +99,23 @@ class Storage(Protocol):
         ...
 
     def scan(
-        self, family: Family, start: bytes, end: bytes, *, reverse: bool = False
+        self,
+        family: Family,
+        start: bytes,
+        end: bytes,
+        *,
+        reverse: bool = False,
+        values_checked_by_caller: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
         """Yield (key, value) from `start` (inclusive) to `end` (exclusive), as of the first step.
 
         `reverse` begins at the last key before `end`. Release an unfinished iterator, because it
         pins what it reads.
+
+        With `values_checked_by_caller`, forwards only, the store may leave out its own check of a
+        value's bytes, and may pass over keys where it is damaged. The caller verifies a checksum
+        over all bytes of a value before it uses any, and that no key is missing. Which value
+        belongs to a key is checked in any case.
 
         Raises:
             DataDamaged: the store cannot read on. An iterator that ends without it is complete.

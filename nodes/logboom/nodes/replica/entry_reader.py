@@ -66,13 +66,22 @@ def entries(
 
 
 def read_stored_entries(
-    replica: Replica, storage: Storage, begin: Position, limit: Position
+    replica: Replica,
+    storage: Storage,
+    begin: Position,
+    limit: Position,
+    *,
+    all_checks: bool = False,
 ) -> Generator[tuple[bytes, Position], None, Position]:
-    """Yield the same from the store alone, up to what it shows; return the position reached."""
+    """Yield the same from the store alone, up to what it shows; return the position reached.
+
+    An entry's own checksums cover every byte of it (see docs/SAFETY.md, W2), so the store need not
+    check them again. With `all_checks` it does, and finds damage around the entries too.
+    """
     at = begin
     first, last = log_key(*replica.key, *begin), log_key(*replica.key, *limit)
     try:
-        for key, entry in storage.scan("log", first, last):
+        for key, entry in storage.scan("log", first, last, values_checked_by_caller=not all_checks):
             head = validate_batch(entry)
             if position_of(key) != at or head.base_offset != at.offset:
                 raise DamagedEntry(f"an entry is missing at offset {at.offset}", at)

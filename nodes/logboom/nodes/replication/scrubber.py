@@ -132,7 +132,8 @@ class Scrubber(Service):
             if self._at is None:
                 self._check_state(replica, turn)
             at = self._place(replica)
-            with closing(read_stored_entries(replica, storage, at, replica.written)) as entries:
+            stored = read_stored_entries(replica, storage, at, replica.written, all_checks=True)
+            with closing(stored) as entries:
                 for entry, after in entries:
                     at = after
                     spent += max(len(entry), ENTRY_COST)

@@ -105,12 +105,19 @@ class IndexLost(SimulatedStorage):
     lost = False
 
     def scan(
-        self, family: Family, start: bytes, end: bytes, *, reverse: bool = False
+        self,
+        family: Family,
+        start: bytes,
+        end: bytes,
+        *,
+        reverse: bool = False,
+        values_checked_by_caller: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
         """Fail for the index, else as ever."""
         if self.lost and family == "index":
             raise DataDamaged("Corruption: block checksum mismatch")
-        return super().scan(family, start, end, reverse=reverse)
+        checked = values_checked_by_caller
+        return super().scan(family, start, end, reverse=reverse, values_checked_by_caller=checked)
 
 
 def test_an_index_that_cannot_be_read_is_made_anew() -> None:

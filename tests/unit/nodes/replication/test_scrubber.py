@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from logboom.nodes.log import index_rows
@@ -178,3 +181,22 @@ def test_a_state_record_that_the_disk_lost_is_written_again() -> None:
     again = Rig(storage, incarnation="three", register=False)
     assert again.replica().damage is None
     assert again.replica().end == Position(10)
+
+
+def test_the_store_checks_all_that_the_scrub_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers check entries alone; what the store keeps around them nobody else looks at."""
+    storage = filled()
+    left_out: list[bool] = []
+    scan = storage.scan
+
+    def watched(*bounds: Any, **asked: Any) -> Iterator[tuple[bytes, bytes]]:
+        left_out.append(asked.get("values_checked_by_caller", False))
+        return scan(*bounds, **asked)
+
+    monkeypatch.setattr(storage, "scan", watched)
+    rig = Rig(storage, incarnation="two")
+    rig.lead(epoch=2)
+    rig.settle(1.0)
+    assert rig.broker.stats.counters["scrub_passes"] > 0
+    assert left_out
+    assert not any(left_out)
