@@ -38,6 +38,7 @@ def up(
     *,
     name_servers: Annotated[int | None, Parameter(name=["--name-servers", "-n"])] = None,
     brokers: Annotated[int | None, Parameter(name=["--brokers", "-b"])] = None,
+    brokers_per_host: int | None = None,
     port: Annotated[int | None, Parameter(name=["--port", "-p"])] = None,
     data: Annotated[ClusterFolder, Parameter(help="Where everything is kept: .logboom.")] = None,
     output: Output = "table",
@@ -49,6 +50,7 @@ def up(
 
         logboom cluster up
         logboom cluster up --name-servers 1 --brokers 1 --data /tmp/boom
+        logboom cluster up --brokers-per-host 4
 
     Parameters
     ----------
@@ -56,6 +58,11 @@ def up(
         1, 3 or 5; by default 3 in a new folder.
     brokers
         One or more; by default 3 in a new folder, which hold three copies of everything.
+    brokers_per_host
+        So many brokers count as one host, which is a zone and never gets two replicas of a queue.
+        Alone it starts so many brokers, which use as many cores: with --brokers-per-host 4 this
+        machine is one host and a topic has one replica. --brokers 6 --brokers-per-host 2 stands for
+        three hosts.
     port
         The port of the first name server, 7701 in a new folder. Brokers begin 10 above (the
         eleventh 30 above), Raft 20 above.
@@ -63,7 +70,9 @@ def up(
     data = data or DATA
     begun = time.monotonic()
     with progress("starting", None) as bar:
-        nodes = detached.up(data, name_servers, brokers, port, bar.say)
+        nodes = detached.up(
+            data, name_servers, brokers, port, bar.say, brokers_per_host=brokers_per_host
+        )
     took = time.monotonic() - begun
     rows = [{"node": n.id, "role": n.role, "endpoint": n.endpoint, "pid": n.pid} for n in nodes]
     show(rows, ["node", "role", "endpoint", "pid"], output)

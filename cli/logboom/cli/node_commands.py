@@ -31,11 +31,23 @@ def name_server(
 
 
 @app.command
-def broker(*, config: ConfigFile) -> int:
+def broker(
+    *,
+    config: ConfigFile,
+    instance: Annotated[int | None, Parameter(name=["--instance", "-i"])] = None,
+) -> int:
     """Run a broker until SIGTERM or Ctrl-C; it hands its leaderships over before it ends.
 
     For example:
 
         logboom node broker --config broker-1.toml
+        logboom node broker --config machine-a.toml --instance 2
+
+    Parameters
+    ----------
+    instance
+        Which of several brokers of this machine, from 1 on, that share the config file: its id is
+        that of the file with -1, -2 …, it has a folder 1, 2 … in `data`, and it listens at the
+        file's port, or so many above. No two replicas of a queue are placed on the machine.
     """
-    return run("broker", config)
+    return run("broker", config, instance=instance)

@@ -46,6 +46,7 @@ class Cluster(Closeable):
         *,
         ports: int | Literal["free"] = "free",
         zones: Sequence[str] = (),
+        brokers_per_host: int | None = None,
         name_server_settings: Mapping[str, Any] | None = None,
         broker_settings: Mapping[str, Any] | None = None,
         adjust: Adjust = dict,
@@ -59,6 +60,8 @@ class Cluster(Closeable):
             data: The folder of the cluster; None: a temporary folder, removed by `close`.
             ports: "free", or the port of the first name server (7701).
             zones: Zones given to the brokers in turn.
+            brokers_per_host: How many brokers in a row count as being on one host, which never
+                gets two replicas of a queue; None: this does not restrict where replicas are.
             name_server_settings: More keys for the name servers' config files.
             broker_settings: More keys for the brokers' config files.
             adjust: Returns the settings for a node's config file, given its usual settings.
@@ -87,6 +90,7 @@ class Cluster(Closeable):
                 brokers,
                 self._ports,
                 zones=zones,
+                brokers_per_host=brokers_per_host,
                 name_server_settings=name_server_settings,
                 broker_settings=broker_settings,
                 adjust=adjust,

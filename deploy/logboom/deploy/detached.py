@@ -77,15 +77,19 @@ def up(
     brokers: int | None = None,
     base_port: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
+    *,
+    brokers_per_host: int | None = None,
 ) -> list[NodeRecord]:
     """Start what does not run yet of a cluster under `data`; return when all nodes are ready.
 
     Args:
         data: The cluster's folder.
         name_servers: Their number; None: as many as the cluster has, or 3.
-        brokers: Their number; None: as many as the cluster has, or 3.
+        brokers: Their number; None: as many as the cluster has, or `brokers_per_host`, or 3.
         base_port: The port of the first name server; None: the one it had, or 7701.
         progress: Called with a short description of each step.
+        brokers_per_host: How many brokers in a row count as being on one host, which never gets two
+            replicas of a queue; None: as the cluster had it, or this does not matter.
 
     Raises:
         StartError: a node did not start, the folder holds a cluster of another size, or another
@@ -93,25 +97,44 @@ def up(
         InvalidRequest: the numbers of nodes are invalid.
     """
     check_installed()
-    size = _size(data, name_servers, brokers, base_port)
-    check_numbers(size.name_servers, size.brokers)
+    size = _size(data, name_servers, brokers, base_port, brokers_per_host)
+    check_numbers(size.name_servers, size.brokers, size.brokers_per_host)
     _check_ports(data, size)
     with _locked(data, progress):
         return _up(data, size, progress)
 
 
-def _size(data: Path, name_servers: int | None, brokers: int | None, port: int | None) -> Size:
-    known = laid_out(data) or USUAL
+def _size(
+    data: Path,
+    name_servers: int | None,
+    brokers: int | None,
+    port: int | None,
+    per_host: int | None,
+) -> Size:
+    found = laid_out(data)
+    known = found or USUAL
+    if brokers is None:
+        brokers = (
+            known.brokers if per_host is None else max(per_host, found.brokers if found else 0)
+        )
     return Size(
         known.name_servers if name_servers is None else name_servers,
-        known.brokers if brokers is None else brokers,
+        brokers,
         known.port if port is None else port,
+        # As it can be read from the config files again.
+        known.brokers_per_host if per_host is None else min(per_host, brokers),
     )
 
 
 def _up(data: Path, size: Size, progress: Callable[[str], None]) -> list[NodeRecord]:
     _check_same(data, size)
-    layout = lay_out(data, size.name_servers, size.brokers, Ports(size.port))
+    layout = lay_out(
+        data,
+        size.name_servers,
+        size.brokers,
+        Ports(size.port),
+        brokers_per_host=size.brokers_per_host,
+    )
     running = [p for p in processes(data) if p.alive]
     started: list[NodeProcess] = []
     create = not layout.founded
@@ -187,14 +210,22 @@ def _check_same(data: Path, size: Size) -> None:
             f"{data} holds the data of {holders} brokers, more than {size.brokers}: "
             f"ask for {holders}, or give another folder with --data"
         )
-    before = read(data)
-    if before is None or before.base_port == size.port:
+    before, known = read(data), laid_out(data)
+    if before is None or known is None:
         return
-    if any(process.alive for process in _processes(before, data)):
-        raise StartError(
-            f"the cluster in {data} runs at port {before.base_port}, not {size.port}: "
-            f"stop it first with {advice('cluster down', data)}"
-        )
+    differs = ""
+    if before.base_port != size.port:
+        differs = f"at port {before.base_port}, not {size.port}"
+    elif known.brokers_per_host != size.brokers_per_host:
+        differs = f"with {_per_host(known)} per host, not {_per_host(size)}"
+    if differs and any(process.alive for process in _processes(before, data)):
+        text = f"the cluster in {data} runs {differs}"
+        raise StartError(f"{text}: stop it first with {advice('cluster down', data)}")
+
+
+def _per_host(size: Size) -> str:
+    number = size.brokers_per_host
+    return "any number of brokers" if number is None else f"{number} brokers"
 
 
 def _wait_ready(layout: Layout, nodes: Sequence[NodeProcess]) -> None:

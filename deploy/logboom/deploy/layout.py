@@ -71,11 +71,13 @@ class Layout:
 
 
 class Size(NamedTuple):
-    """The numbers of nodes of a cluster, and its first port."""
+    """The numbers of nodes of a cluster, its first port, and how many brokers share a host."""
 
     name_servers: int
     brokers: int
     port: int
+    brokers_per_host: int | None = None
+    """None: the brokers name no host, so any of them may hold a replica of the same queue."""
 
 
 def laid_out(data: Path) -> Size | None:
@@ -88,15 +90,32 @@ def laid_out(data: Path) -> Size | None:
     """
     first = data / "name-1" / "node.toml"
     servers, brokers = (len(list(data.glob(f"{kind}-*/node.toml"))) for kind in ("name", "broker"))
+    if not first.exists() and not (data / FOUNDED_FILE).exists():
+        return None
+    hosts = [_setting(data / f"broker-{n + 1}" / "node.toml", "host", "") for n in range(brokers)]
+    shared = hosts.count(hosts[0]) if hosts and hosts[0] else None
     if not (data / FOUNDED_FILE).exists():
-        return Size(servers, brokers, NAME_SERVER_PORT) if first.exists() else None
+        return Size(servers, brokers, NAME_SERVER_PORT, shared)
+    port = _setting(first, "listen").rpartition(":")[2]
+    if not port.isdecimal():
+        raise _unreadable(first, f"it listens at {port!r}")
+    return Size(servers, brokers, int(port), shared)
+
+
+def _setting(path: Path, key: str, default: str | None = None) -> str:
+    """Return one text of a node's config file; without a default it must be there."""
     try:
-        listens = tomllib.loads(first.read_text(encoding="utf-8"))["listen"]
-        port = int(listens.rpartition(":")[2])
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        text = f"cannot read {first} ({error}): bring it back"
-        raise StartError(f"{text}, or give another folder with --data") from None
-    return Size(servers, brokers, port)
+        found = tomllib.loads(path.read_text(encoding="utf-8")).get(key, default)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, str(error)) from None
+    if not isinstance(found, str):
+        raise _unreadable(path, f"{key} is {found!r}")
+    return found
+
+
+def _unreadable(path: Path, reason: str) -> StartError:
+    text = f"cannot read {path} ({reason}): bring it back, or give another folder with --data"
+    return StartError(text)
 
 
 def lay_out(
@@ -106,6 +125,7 @@ def lay_out(
     ports: Ports,
     *,
     zones: Sequence[str] = (),
+    brokers_per_host: int | None = None,
     name_server_settings: Mapping[str, Any] | None = None,
     broker_settings: Mapping[str, Any] | None = None,
     adjust: Adjust = dict,
@@ -116,7 +136,7 @@ def lay_out(
         InvalidRequest: the numbers of nodes are invalid.
         OSError: the folder cannot be written.
     """
-    check_numbers(name_servers, brokers)
+    check_numbers(name_servers, brokers, brokers_per_host)
     data = data.absolute()
     key = ensure_key(data / KEY_FILE)
     servers = tuple(
@@ -141,14 +161,20 @@ def lay_out(
     )
     endpoints = {"name_servers": [member["endpoint"] for member in members]}
     brokers_own = [
-        endpoints | ({"zone": zones[number % len(zones)]} if zones else {})
-        for number in range(brokers)
+        endpoints | _location(number, zones, brokers_per_host) for number in range(brokers)
     ]
     nodes = tuple(
         _write(spec, key, own, broker_settings, adjust)
         for spec, own in zip(nodes, brokers_own, strict=True)
     )
     return Layout(data, servers, nodes)
+
+
+def _location(number: int, zones: Sequence[str], per_host: int | None) -> dict[str, str]:
+    """Return zone and host of a broker; a host is a zone of its own unless zones are given."""
+    host = f"host-{number // per_host + 1}" if per_host else None
+    zone = zones[number % len(zones)] if zones else host
+    return {key: value for key, value in (("zone", zone), ("host", host)) if value is not None}
 
 
 def _write(
@@ -173,7 +199,7 @@ def _write(
     return replace(spec, endpoint=config["listen"])
 
 
-def check_numbers(name_servers: int, brokers: int) -> None:
+def check_numbers(name_servers: int, brokers: int, brokers_per_host: int | None = None) -> None:
     """Refuse numbers of nodes that make no cluster.
 
     Raises:
@@ -186,3 +212,5 @@ def check_numbers(name_servers: int, brokers: int) -> None:
         )
     if brokers < 1:
         raise InvalidRequest(f"{brokers} brokers: at least one is needed")
+    if brokers_per_host is not None and brokers_per_host < 1:
+        raise InvalidRequest(f"{brokers_per_host} brokers per host: at least one is needed")

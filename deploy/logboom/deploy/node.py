@@ -54,10 +54,13 @@ class Node(Protocol):
         """End `run`. May be called from any thread."""
 
 
-def open_node(role: str, config_path: Path, *, create: bool = False) -> tuple[str, Node]:
+def open_node(
+    role: str, config_path: Path, *, create: bool = False, instance: int | None = None
+) -> tuple[str, Node]:
     """Read the config and make the node: bind its ports and open its data folder.
 
-    Return the node and its id.
+    Return the node and its id. `instance` is the number of a broker that shares the config file
+    with the others of its machine.
 
     Raises:
         StartError: the config, key, port or data folder is invalid, or an extra is missing.
@@ -71,10 +74,12 @@ def open_node(role: str, config_path: Path, *, create: bool = False) -> tuple[st
         config = load(config_path, NameServerConfig)
         config = msgspec.structs.replace(config, create=config.create or create)
         return config.id, NameServerProcess(config, read_key(config.cluster_key_file))
-    from logboom.nodes.config import BrokerConfig
+    from logboom.nodes.config import BrokerConfig, instance_config
     from logboom.nodes.server import BrokerProcess
 
     broker_config = load(config_path, BrokerConfig)
+    if instance is not None:
+        broker_config = instance_config(broker_config, instance)
     return broker_config.id, BrokerProcess(broker_config, read_key(broker_config.cluster_key_file))
 
 
@@ -107,7 +112,12 @@ def allow_connections() -> None:
 
 
 def run(
-    role: str, config_path: Path, *, create: bool = False, ready: Callable[[str], None] = print
+    role: str,
+    config_path: Path,
+    *,
+    create: bool = False,
+    instance: int | None = None,
+    ready: Callable[[str], None] = print,
 ) -> int:
     """Run a node until SIGTERM or SIGINT, and return the exit code.
 
@@ -118,7 +128,7 @@ def run(
     allow_connections()
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     try:
-        name, node = open_node(role, config_path, create=create)
+        name, node = open_node(role, config_path, create=create, instance=instance)
 
         def stop(number: int, frame: FrameType | None) -> None:
             node.stop()

@@ -88,6 +88,7 @@ def make_context(
         config.zone,
         storage.suspect,
         0,
+        config.host,
     )
     return BrokerContext(
         config=config,

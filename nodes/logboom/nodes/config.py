@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from logboom.wire.errors import StartError
 
+MAX_PORT: Final = 65_535
 HEARTBEAT: Final = 1.0
 """Seconds between heartbeats to the Raft leader."""
 
@@ -32,6 +33,9 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     it before it creates the core.)"""
     zone: str = ""
     """Location of the machine. The replicas of a queue are spread over zones."""
+    host: str = ""
+    """Name of the machine, if several brokers share it: no two replicas of a queue are placed
+    there. Empty: this broker is the only one on its machine."""
     cluster_key_file: str = ""
     """File with the key that all nodes share. (Only the skin reads it.)"""
     memory_bytes: int = 1024 * 1024 * 1024
@@ -112,6 +116,39 @@ def check_config(config: BrokerConfig) -> None:
         raise StartError("disk_reserve_percent must be from 0 to below 100")
     if config.half_checks < 0:
         raise StartError("half_checks must not be below 0")
+
+
+def instance_config(config: BrokerConfig, number: int) -> BrokerConfig:
+    """Return the settings of one of several brokers that share a machine and a config file.
+
+    Args:
+        config: The settings of the file.
+        number: Which of the brokers it is, from 1 on: its id and its folder end with it, and it
+            listens that many ports above the first.
+
+    Raises:
+        StartError: BAD_CONFIG; the number is below 1, or a port is invalid.
+    """
+    if number < 1:
+        raise StartError(f"instance {number}: the brokers of a machine are numbered from 1 on")
+    host = config.host or config.id
+    return msgspec.structs.replace(
+        config,
+        id=f"{config.id}-{number}",
+        listen=_port_above(config.listen, number - 1),
+        advertise=config.advertise and _port_above(config.advertise, number - 1),
+        data=config.data and f"{config.data}/{number}",
+        zone=config.zone or host,
+        host=host,
+    )
+
+
+def _port_above(endpoint: str, count: int) -> str:
+    """Return the endpoint so many ports above; port 0 stays, because it takes a free one."""
+    address, _, port = endpoint.rpartition(":")
+    if not port.isdecimal() or int(port) + count > MAX_PORT:
+        raise StartError(f"{endpoint} has no port {count} above it: give host:port")
+    return f"{address}:{int(port) + count}" if int(port) else endpoint
 
 
 def fill_advertised(config: BrokerConfig, endpoint: str) -> BrokerConfig:

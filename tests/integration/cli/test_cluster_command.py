@@ -85,6 +85,31 @@ def test_a_folder_of_other_numbers_is_refused(tmp_path: Path) -> None:
         succeed("cluster", "down", "-d", tmp_path)
 
 
+def test_several_brokers_of_one_machine(tmp_path: Path) -> None:
+    base = free_base()
+    size = ["-n", "1", "-p", str(base), "-d", str(tmp_path)]
+    up = succeed("cluster", "up", *size, "--brokers-per-host", 2, "-o", "json")
+    servers = f"127.0.0.1:{base + 10}"
+    try:
+        assert [row["node"] for row in up.json] == ["name-1", "broker-1", "broker-2"]
+        succeed("topic", "create", "alone", "-q", 4, servers=servers)
+        rows = succeed("topic", "describe", "alone", "-o", "json", servers=servers).json
+        assert [len(row["replicas"]) for row in rows["queues"]] == [1] * 4
+        assert {row["leader"] for row in rows["queues"]} == {"broker-1", "broker-2"}
+        line = complaint(logboom("topic", "create", "two", "-r", 2, servers=servers))
+        assert "2 replicas need 2 machines, the 2 live brokers are on 1" in line
+        # Two more are another host. What runs keeps its own.
+        succeed("cluster", "up", *size, "--brokers", 4)
+        succeed("topic", "create", "two", "-q", 8, "-r", 2, servers=servers)
+        rows = succeed("topic", "describe", "two", "-o", "json", servers=servers).json
+        for row in rows["queues"]:
+            assert len({broker in ("broker-1", "broker-2") for broker in row["replicas"]}) == 2
+        line = complaint(logboom("cluster", "up", *size, "--brokers-per-host", 4))
+        assert "runs with 2 brokers per host, not 4 brokers: stop it first" in line
+    finally:
+        succeed("cluster", "down", "-d", tmp_path)
+
+
 def test_an_unreadable_state_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text("{")
     assert "cluster.json" in complaint(logboom("cluster", "status", "-d", tmp_path))

@@ -1,12 +1,18 @@
 """What a node's process sets up for itself."""
 
 import resource
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from logboom.client import connect
 from logboom.deploy import Cluster
+from logboom.wire.errors import LogboomError
 
 
 @pytest.fixture
@@ -24,3 +30,40 @@ def test_a_node_takes_all_the_connections_it_may(few_files: int) -> None:
             limits = Path(f"/proc/{cluster.pid(name)}/limits").read_text().splitlines()
             (line,) = [line for line in limits if line.startswith("Max open files")]
             assert line.split()[3] == str(few_files)
+
+
+def test_brokers_of_one_machine_share_a_config_file(tmp_path: Path) -> None:
+    with Cluster(name_servers=1, brokers=1) as cluster:
+        file = tmp_path / "machine.toml"
+        servers = ", ".join(f'"{end}"' for end in cluster.name_server_endpoints)
+        key = cluster.data / "cluster.key"
+        file.write_text(
+            f'id = "machine"\nlisten = "127.0.0.1:0"\ndata = "data"\ncluster_key_file = "{key}"\n'
+            f"name_servers = [{servers}]\n"
+        )
+        command = [sys.executable, "-m", "logboom", "node", "broker", "--config", str(file)]
+        nodes = [
+            subprocess.Popen([*command, "--instance", number], stdout=subprocess.DEVNULL)
+            for number in ("1", "2")
+        ]
+        try:
+            with connect(cluster.endpoints) as boom:
+                deadline = time.monotonic() + 60.0
+                while {b.id for b in cluster.view([]).brokers if b.alive} != {
+                    "broker-1",
+                    "machine-1",
+                    "machine-2",
+                }:
+                    assert time.monotonic() < deadline, "they do not register"
+                    # Other processes' state changes without a signal to us.
+                    time.sleep(0.05)
+                with pytest.raises(LogboomError, match="the 3 live brokers are on 2"):
+                    boom.admin.create_topic("t", queues=1, replicas=3)
+                boom.admin.create_topic("t", queues=6, replicas=2)
+                for number in range(6):
+                    assert "broker-1" in cluster.queue("t", number).replicas
+        finally:
+            for node in nodes:
+                node.send_signal(signal.SIGTERM)
+        assert [node.wait(30.0) for node in nodes] == [0, 0]
+        assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["1", "2"]

@@ -7,12 +7,12 @@ import pytest
 
 from logboom.deploy.cluster_key import read_key
 from logboom.deploy.config_files import load
-from logboom.deploy.layout import lay_out
+from logboom.deploy.layout import Size, laid_out, lay_out
 from logboom.deploy.ports import Ports
 from logboom.metadata.config import NameServerConfig, check_config
 from logboom.nodes.config import BrokerConfig
 from logboom.nodes.config import check_config as check_broker_config
-from logboom.wire.errors import InvalidRequest
+from logboom.wire.errors import InvalidRequest, StartError
 
 
 def test_every_node_gets_a_config_that_it_takes(tmp_path: Path) -> None:
@@ -32,6 +32,42 @@ def test_every_node_gets_a_config_that_it_takes(tmp_path: Path) -> None:
     files = [c.cluster_key_file for c in names] + [c.cluster_key_file for c in brokers]
     assert len({read_key(file) for file in files}) == 1
     assert len({c.data for c in names} | {c.data for c in brokers}) == 6
+
+
+def test_brokers_of_a_host_are_in_one_zone_unless_zones_are_given(tmp_path: Path) -> None:
+    def placed(folder: str, **how: Any) -> list[tuple[str, str]]:
+        layout = lay_out(tmp_path / folder, 1, 5, Ports(), **how)
+        found = [load(spec.config_path, BrokerConfig) for spec in layout.brokers]
+        return [(broker.zone, broker.host) for broker in found]
+
+    hosts = ["host-1", "host-1", "host-2", "host-2", "host-3"]
+    assert placed("a", brokers_per_host=2) == [(host, host) for host in hosts]
+    zones = ["x", "y", "x", "y", "x"]
+    assert placed("b", brokers_per_host=2, zones=["x", "y"]) == list(zip(zones, hosts, strict=True))
+    assert placed("c") == [("", "")] * 5
+    with pytest.raises(InvalidRequest, match="0 brokers per host"):
+        placed("d", brokers_per_host=0)
+
+
+@pytest.mark.parametrize(("brokers", "per_host"), [(5, 2), (2, 2), (3, 1), (4, None)])
+@pytest.mark.parametrize("founded", [True, False])
+def test_the_size_of_a_cluster_is_in_its_files(
+    tmp_path: Path, brokers: int, per_host: int | None, founded: bool
+) -> None:
+    assert laid_out(tmp_path) is None
+    layout = lay_out(tmp_path, 3, brokers, Ports(7801), brokers_per_host=per_host)
+    if founded:
+        layout.mark_founded()
+    assert laid_out(tmp_path) == Size(3, brokers, 7801 if founded else 7701, per_host)
+
+
+@pytest.mark.parametrize("content", ["listen = 5", 'listen = "nowhere"', "= ="])
+def test_files_that_cannot_be_read_are_told(tmp_path: Path, content: str) -> None:
+    layout = lay_out(tmp_path, 1, 1, Ports())
+    layout.mark_founded()
+    layout.name_servers[0].config_path.write_text(content)
+    with pytest.raises(StartError, match=r"name-1/node.toml .*: bring it back"):
+        laid_out(tmp_path)
 
 
 def test_settings_go_to_their_kind_of_node(tmp_path: Path) -> None:

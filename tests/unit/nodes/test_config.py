@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from logboom.nodes.config import BrokerConfig, check_config, fill_advertised
+from logboom.nodes.config import BrokerConfig, check_config, fill_advertised, instance_config
 from logboom.wire.errors import StartError
 
 GOOD = BrokerConfig(id="broker-1", name_servers=["127.0.0.1:7701"])
@@ -44,6 +44,38 @@ def test_the_bound_endpoint_is_advertised_unless_another_is_given() -> None:
     assert fill_advertised(GOOD, "127.0.0.1:4711").advertise == "127.0.0.1:4711"
     named = BrokerConfig(id="b", name_servers=["n:1"], advertise="host:1")
     assert fill_advertised(named, "127.0.0.1:4711") is named
+
+
+def test_brokers_of_a_machine_share_a_file_and_nothing_else() -> None:
+    shared = BrokerConfig(
+        id="a",
+        name_servers=["n:1"],
+        data="/var/lib/logboom",
+        listen="10.0.0.1:7711",
+        advertise="a.test:9000",
+    )
+    one, three = instance_config(shared, 1), instance_config(shared, 3)
+    for config in (one, three):
+        check_config(config)
+    assert (one.id, one.listen, one.advertise) == ("a-1", "10.0.0.1:7711", "a.test:9000")
+    assert (three.id, three.listen, three.advertise) == ("a-3", "10.0.0.1:7713", "a.test:9002")
+    assert (one.data, three.data) == ("/var/lib/logboom/1", "/var/lib/logboom/3")
+    # The machine is the host, and the zone unless the file names one.
+    assert one.host == three.host == one.zone == three.zone == "a"
+    placed = instance_config(msgspec.structs.replace(shared, zone="rack-1", host="m1"), 2)
+    assert (placed.zone, placed.host) == ("rack-1", "m1")
+    assert instance_config(msgspec.structs.replace(shared, listen="h:0"), 2).listen == "h:0"
+    assert instance_config(msgspec.structs.replace(shared, advertise=""), 2).advertise == ""
+
+
+@pytest.mark.parametrize(
+    ("listen", "number", "word"),
+    [("h:7711", 0, "from 1 on"), ("h:65535", 2, "no port 1 above"), ("h:", 1, "give host:port")],
+)
+def test_instances_that_cannot_be_are_refused(listen: str, number: int, word: str) -> None:
+    shared = BrokerConfig(id="a", name_servers=["n:1"], listen=listen)
+    with pytest.raises(StartError, match=word):
+        instance_config(shared, number)
 
 
 UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "days": 86_400_000}

@@ -38,6 +38,7 @@ class RegisterBroker(Command, frozen=True, array_like=True):
 
     `incarnation` is random per registration, so that a retry is recognised. `suspect` means that
     the store may have lost synced data: the broker leaves every ISR that has another member.
+    Brokers that name the same `host` share a machine; without one, a broker has a machine alone.
     """
 
     broker: str
@@ -47,6 +48,7 @@ class RegisterBroker(Command, frozen=True, array_like=True):
     zone: str
     suspect: bool
     time_ms: int
+    host: str = ""
 
 
 class FenceBroker(Command, frozen=True, array_like=True):
@@ -76,7 +78,7 @@ class RemoveBroker(Command, frozen=True, array_like=True):
 
 
 class CreateTopic(Command, frozen=True, array_like=True):
-    """Create a topic. `replicas` 0 means min(3, live brokers); `min_in_sync` 0 a majority."""
+    """Create a topic. `replicas` 0 means min(3, hosts of live brokers); `min_in_sync` 0 a majority."""
 
     name: str
     queues: int

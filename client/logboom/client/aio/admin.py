@@ -61,14 +61,14 @@ class Admin:
 
         Args:
             name: 1 to 127 of A-Z a-z 0-9 . _ % | -
-            replicas: copies of each queue; 0 means min(3, live brokers).
+            replicas: copies of each queue; 0 means min(3, hosts of live brokers).
             settings: min_in_sync, retention_ms, retention_bytes, max_message_bytes,
                 unclean_election, compaction, as described in `TopicConfig`.
 
         Raises:
             AlreadyExists: a topic of this name exists.
             InvalidRequest: INVALID_NAME or INVALID_ARGUMENT; the text states the rule.
-            Refused: TOO_FEW_BROKERS: there are fewer live brokers than replicas.
+            Refused: TOO_FEW_BROKERS: fewer live brokers, or hosts of such, than replicas.
         """
         config = changed_config(TopicConfig(), settings)
         await self._run(

@@ -52,6 +52,7 @@ def register_broker(cluster: ClusterState, command: RegisterBroker) -> CommandOu
     known.incarnation = command.incarnation
     known.endpoint = command.endpoint
     known.zone = command.zone
+    known.host = command.host
     known.instance_epoch = _next_epoch(cluster)
     cluster.set_alive(known, alive=True)
     cluster.touch_broker(known)
@@ -77,6 +78,7 @@ def _enrol(cluster: ClusterState, command: RegisterBroker) -> int:
         _next_epoch(cluster),
         alive=True,
         version=0,
+        host=command.host,
     )
     cluster.add_broker(broker)
     cluster.touch_broker(broker)

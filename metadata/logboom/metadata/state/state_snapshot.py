@@ -34,8 +34,9 @@ from logboom.metadata.transactions.transaction_rows import (
 from logboom.wire.transactions import DecisionView
 from logboom.wire.view import TopicConfig
 
-SNAPSHOT_FORMAT: Final = 4
-"""Newest format. Format 1 is without groups, 2 without transactions, 3 without full disks. These
+SNAPSHOT_FORMAT: Final = 5
+"""Newest format. Format 1 is without groups, 2 without transactions, 3 without full disks, 4
+without hosts that brokers share. These
 are still written while they suffice: older name servers can read them, and the hash of the state is
 the same on both."""
 
@@ -51,6 +52,10 @@ class _BrokerRow(Struct, frozen=True, array_like=True):
     instance_epoch: int
     alive: bool
     version: int
+
+
+class _BrokerRowWithHost(_BrokerRow, frozen=True, array_like=True):
+    host: str = ""
 
 
 class _TopicRow(Struct, frozen=True, array_like=True):
@@ -74,7 +79,7 @@ class _Snapshot(Struct, frozen=True, array_like=True):
     next_instance_epoch: int
     next_topic_id: int
     next_producer_id: int
-    brokers: list[_BrokerRow]
+    brokers: list[_BrokerRowWithHost]
     standings: list[StandingKey]
     topics: list[_TopicRow]
     tails: list[tuple[int, int, list[tuple[str, Tail]]]]
@@ -153,12 +158,10 @@ def _newest_parts(cluster: ClusterState) -> tuple[Callable[..., _Snapshot], tupl
     """Return the oldest format that can hold this state, and its parts beyond the first format."""
     groups = (group_rows(cluster), cluster.groups.next_id)
     decided = (app_rows(cluster.transactions), decision_rows(cluster.transactions))
-    if cluster.full:
-        return partial(_SnapshotWithRoom, SNAPSHOT_FORMAT), (
-            *groups,
-            *decided,
-            sorted(cluster.full),
-        )
+    shared = any(broker.host for broker in cluster.brokers.values())
+    if cluster.full or shared:
+        found = SNAPSHOT_FORMAT if shared else 4
+        return partial(_SnapshotWithRoom, found), (*groups, *decided, sorted(cluster.full))
     if cluster.transactions.apps:
         return partial(_SnapshotWithTransactions, 3), (*groups, *decided)
     if cluster.groups.next_id > 1:
@@ -167,7 +170,7 @@ def _newest_parts(cluster: ClusterState) -> tuple[Callable[..., _Snapshot], tupl
 
 
 def _broker_row(broker: BrokerRegistration) -> _BrokerRow:
-    return _BrokerRow(
+    row = (
         broker.id,
         broker.store_id,
         broker.incarnation,
@@ -177,6 +180,7 @@ def _broker_row(broker: BrokerRegistration) -> _BrokerRow:
         broker.alive,
         broker.version,
     )
+    return _BrokerRowWithHost(*row, broker.host) if broker.host else _BrokerRow(*row)
 
 
 def _topic_row(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logboom.metadata.groups.group_subscriptions import remove_topic, topic_grew
-from logboom.metadata.state.placement import Candidate, place_replicas
+from logboom.metadata.state.placement import Candidate, count_hosts, place_replicas
 from logboom.metadata.tables.cluster_state import ClusterState, Queue, Topic, needed_copies
 from logboom.metadata.tables.command_outcome import DONE, CommandOutcome, refused, unknown_topic
 from logboom.metadata.tables.name_rules import MAX_PRODUCER_IDS, MAX_QUEUES, MAX_REPLICAS
@@ -22,7 +22,7 @@ def create_topic(cluster: ClusterState, command: CreateTopic) -> CommandOutcome:
     if command.name in cluster.topics:
         text = f"topic {command.name!r} exists already: alter it, or choose another name"
         return refused("TOPIC_EXISTS", text, topic=command.name)
-    replicas = command.replicas or min(3, len(cluster.alive))
+    replicas = command.replicas or min(3, _live_hosts(cluster))
     refusal = (
         _refuse_count(command.queues)
         or _refuse_replicas(cluster, replicas)
@@ -116,12 +116,14 @@ def _set_config(cluster: ClusterState, topic: Topic, config: TopicConfig) -> Non
 
 def _add_queues(cluster: ClusterState, topic: Topic, count: int, replicas: int) -> None:
     candidates = {
-        broker.id: Candidate(broker.id, broker.zone, broker.preferred, len(broker.queues))
+        broker.id: Candidate(
+            broker.id, broker.zone, broker.preferred, len(broker.queues), host=broker.host
+        )
         for broker in cluster.brokers.values()
         if broker.alive
     }
     roomy = {name: each for name, each in candidates.items() if name not in cluster.full}
-    if len(roomy) >= replicas:
+    if count_hosts(each.host for each in roomy.values()) >= replicas:
         candidates = roomy
     for queue in topic.queues:
         _count(candidates, queue.standing.replicas)
@@ -161,7 +163,18 @@ def _refuse_replicas(cluster: ClusterState, replicas: int) -> CommandOutcome | N
     if replicas > live:
         text = f"{replicas} replicas need {replicas} live brokers, there are {live}: start more"
         return refused("TOO_FEW_BROKERS", text, live=live)
+    hosts = _live_hosts(cluster)
+    if replicas > hosts:
+        text = (
+            f"{replicas} replicas need {replicas} machines, the {live} live brokers are on {hosts}: "
+            "start brokers on others, or ask for fewer replicas"
+        )
+        return refused("TOO_FEW_BROKERS", text, live=live)
     return None
+
+
+def _live_hosts(cluster: ClusterState) -> int:
+    return count_hosts(cluster.brokers[name].host for name in cluster.alive)
 
 
 def _refuse_config(config: TopicConfig, replicas: int) -> CommandOutcome | None:

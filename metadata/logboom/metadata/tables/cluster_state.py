@@ -28,6 +28,8 @@ class BrokerRegistration:
     instance_epoch: int
     alive: bool
     version: int
+    host: str = ""
+    """The machine that it shares with other brokers; empty: it has one alone."""
     preferred: int = 0
     """Queues whose placement it comes first in (derived)."""
     queues: dict[Queue, None] = field(default_factory=dict)

@@ -56,7 +56,13 @@ class Tables:
         self.done(NewTerm(term, "name-1", "the cluster", 0))
 
     def register(
-        self, broker: str, store: str = "", zone: str = "", *, suspect: bool = False
+        self,
+        broker: str,
+        store: str = "",
+        zone: str = "",
+        *,
+        suspect: bool = False,
+        host: str = "",
     ) -> int:
         """A broker's process begins; its instance epoch."""
         self.incarnations += 1
@@ -64,7 +70,7 @@ class Tables:
         store = store or f"store of {broker}"
         endpoint = f"{broker}.test:7711"
         value = self.done(
-            RegisterBroker(broker, store, incarnation, endpoint, zone, suspect, 0)
+            RegisterBroker(broker, store, incarnation, endpoint, zone, suspect, 0, host)
         ).value
         assert isinstance(value, int)
         self.epochs[broker] = value

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logboom.metadata.state.placement import Candidate, place_replicas
+from logboom.metadata.state.placement import Candidate, count_hosts, place_replicas
 
 
 def brokers(zones: list[str], held: list[int] | None = None) -> list[Candidate]:
@@ -40,6 +40,25 @@ def test_leaders_of_a_topic_are_spread_evenly_whatever_brokers_hold_already(
     leaders = Counter(placed[0] for placed in place_replicas(brokers(zones, held), queues, 1))
     counts = [leaders[f"b{n}"] for n in range(len(zones))]
     assert max(counts) - min(counts) <= 1
+
+
+@given(st.lists(st.sampled_from(["", "h1", "h2", "h3"]), min_size=1, max_size=8), st.data())
+def test_no_two_replicas_are_on_one_host(hosts: list[str], data: st.DataObject) -> None:
+    zones = data.draw(st.lists(st.sampled_from("xyz"), min_size=len(hosts), max_size=len(hosts)))
+    candidates = [
+        Candidate(f"b{n}", zone, host=host)
+        for n, (zone, host) in enumerate(zip(zones, hosts, strict=True))
+    ]
+    # A broker that names no host has one alone.
+    host_of = {each.id: each.host or each.id for each in candidates}
+    assert count_hosts(hosts) == len(set(host_of.values()))
+    queues, replicas = data.draw(st.integers(1, 40)), data.draw(st.integers(1, count_hosts(hosts)))
+    placements = place_replicas(candidates, queues, replicas)
+    for placed in placements:
+        assert len({host_of[broker] for broker in placed}) == len(placed) == replicas
+    leaders = Counter(placed[0] for placed in placements)
+    counts = [leaders[each.id] for each in candidates]
+    assert max(counts) - min(counts) <= 1, "all brokers of a host lead as much as any other"
 
 
 @given(st.integers(1, 7), st.integers(1, 40), st.data())

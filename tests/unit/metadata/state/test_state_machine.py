@@ -108,6 +108,60 @@ def test_replicas_default_to_three_or_as_many_as_live() -> None:
     assert len(tables.queue(0, "y").standing.replicas) == 2
 
 
+def on_hosts(**hosts: str) -> Tables:
+    """Brokers on these hosts."""
+    tables = Tables()
+    tables.begin()
+    for broker, host in hosts.items():
+        tables.register(broker, host=host)
+    return tables
+
+
+def test_a_host_gets_no_two_replicas_of_a_queue() -> None:
+    tables = on_hosts(a="one", b="one", c="two", d="two", e="")
+    tables.done(create("x", queues=10, replicas=0))
+    host_of = {"a": "one", "b": "one", "c": "two", "d": "two", "e": "e"}
+    queues = tables.state.cluster.topics["x"].queues
+    for queue in queues:
+        assert {host_of[b] for b in queue.standing.replicas} == {"one", "two", "e"}
+    assert {queue.standing.leader for queue in queues} == set("abcde")
+    # Of the host `one` only b is left, which is enough; without it, it is not.
+    tables.fence("a")
+    tables.done(AlterTopic("x", 12, None, 0))
+    assert all("b" in queue.standing.replicas for queue in queues[10:])
+    tables.fence("b")
+    refused = tables.apply(create("y", replicas=3))
+    assert refused.code == "TOO_FEW_BROKERS"
+    assert "3 replicas need 3 machines, the 3 live brokers are on 2" in refused.text
+    assert tables.apply(AlterTopic("x", 13, None, 0)).code == "TOO_FEW_BROKERS"
+    tables.done(create("y", replicas=0))
+    assert len(tables.queue(0, "y").standing.replicas) == 2
+
+
+def test_full_disks_are_avoided_only_where_the_other_hosts_suffice() -> None:
+    tables = on_hosts(a="one", b="one", c="two")
+    tables.report_room("c", full=True)
+    tables.done(create("x", queues=4, replicas=2))
+    for queue in tables.state.cluster.topics["x"].queues:
+        assert len({*queue.standing.replicas} & {"a", "b"}) == 1
+    tables.done(create("y", queues=4, replicas=1))
+    assert {q.standing.leader for q in tables.state.cluster.topics["y"].queues} == {"a", "b"}
+
+
+def test_hosts_are_part_of_the_state_and_change_with_the_next_registration() -> None:
+    tables = on_hosts(a="one", b="one")
+    snapshot = tables.state.snapshot()
+    assert msgspec.msgpack.decode(snapshot)[0] == SNAPSHOT_FORMAT
+    twin = Tables()
+    twin.state.restore(snapshot)
+    assert {b.id: b.host for b in twin.state.cluster.brokers.values()} == {"a": "one", "b": "one"}
+    assert twin.state.snapshot() == snapshot
+    tables.register("a")
+    tables.register("b")
+    assert msgspec.msgpack.decode(tables.state.snapshot())[0] == 1
+    tables.done(create("x", replicas=2))
+
+
 def test_without_any_broker_no_topic() -> None:
     tables = Tables()
     tables.begin()
@@ -229,7 +283,7 @@ def test_full_disks_make_another_format_only_while_there_are_any() -> None:
     before = tables.state.snapshot()
     tables.report_room("b", full=True)
     snapshot = tables.state.snapshot()
-    assert msgspec.msgpack.decode(snapshot)[0] == SNAPSHOT_FORMAT
+    assert msgspec.msgpack.decode(snapshot)[0] == 4
     twin = Tables()
     twin.state.restore(snapshot)
     assert twin.state.cluster.full == {"b"}
@@ -267,7 +321,9 @@ def random_command(tables: Tables, kind: int, who: int, dice: int) -> None:
     subset = [b for n, b in enumerate(BROKERS) if dice >> n & 1 and b in tables.epochs]
     match kind:
         case 0 | 1:
-            tables.register(broker, store=f"{broker}{dice % 5 == 0}", suspect=dice % 4 == 0)
+            host = "shared" if broker in "cd" else ""
+            store = f"{broker}{dice % 5 == 0}"
+            tables.register(broker, store, suspect=dice % 4 == 0, host=host)
         case 2 | 3 if registered:
             tables.apply(FenceBroker(broker, tables.epochs[broker], 1, 0))
         case 4 if registered:
@@ -315,6 +371,7 @@ def check(tables: Tables, epochs: dict[tuple[int, int], tuple[int, int, str | No
             s = queue.standing
             assert s.isr
             assert set(s.isr) <= set(s.replicas)
+            assert not {"c", "d"} <= set(s.replicas) or not cluster.brokers["c"].host
             assert set(s.eligible) <= set(s.replicas)
             assert not set(s.isr) & set(s.eligible)
             assert not s.eligible or len(s.isr) < topic.need, "eligible only below min_in_sync"
