@@ -11,14 +11,14 @@ import msgspec
 from msgspec import Struct
 
 from logboom.wire.base import Command
-from logboom.wire.commands import AnyCommand, CommandResult, ReportRoom
+from logboom.wire.commands import AnyCommand, CommandResult, RegisterBroker, ReportRoom
 from logboom.wire.group_commands import GroupCommand
 from logboom.wire.transactions import TransactionCommand
 
-ENTRY_FORMAT: Final = 4
+ENTRY_FORMAT: Final = 5
 """Newest format of `LogEntry` that is read. Format 2 added the commands of consumer groups, 3 those
-of transactions, 4 `ReportRoom`. A name server that does not know a command must stop instead of
-refusing what others apply."""
+of transactions, 4 `ReportRoom`, 5 the host of `RegisterBroker`. A name server that does not know a
+command must stop instead of refusing what others apply, or placing replicas differently."""
 
 
 class NoteNameServer(Command, frozen=True, array_like=True):
@@ -64,6 +64,8 @@ def entry_of(proposer: str, number: int, time_ms: int, command: AnyLogCommand) -
         oldest = 3
     elif isinstance(command, ReportRoom):
         oldest = 4
+    elif isinstance(command, RegisterBroker) and command.host:
+        oldest = 5
     return LogEntry(oldest, proposer, number, time_ms, command)
 
 

@@ -159,6 +159,11 @@ def test_hosts_are_part_of_the_state_and_change_with_the_next_registration() -> 
     tables.register("a")
     tables.register("b")
     assert msgspec.msgpack.decode(tables.state.snapshot())[0] == 1
+    # A name server that would place replicas without regard to hosts stops instead.
+    alone = RegisterBroker("a", "s", "i", "h:1", "", False, 0)
+    assert entry_of("", 0, 0, alone).format == 1
+    shared = msgspec.structs.replace(alone, host="one")
+    assert entry_of("", 0, 0, shared).format == ENTRY_FORMAT
     tables.done(create("x", replicas=2))
 
 
@@ -292,7 +297,7 @@ def test_full_disks_make_another_format_only_while_there_are_any() -> None:
     assert (
         msgspec.msgpack.decode(tables.state.snapshot())[0] == msgspec.msgpack.decode(before)[0] == 1
     )
-    assert entry_of("", 0, 0, ReportRoom("b", 1, True, 0)).format == ENTRY_FORMAT
+    assert entry_of("", 0, 0, ReportRoom("b", 1, True, 0)).format == 4
 
 
 def test_a_snapshot_of_a_newer_format_is_refused() -> None:
