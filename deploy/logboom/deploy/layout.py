@@ -11,6 +11,7 @@ An operator sets up three machines by hand in the same way (docs/OPERATING.md).
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -92,8 +93,8 @@ def laid_out(data: Path) -> Size | None:
     servers, brokers = (len(list(data.glob(f"{kind}-*/node.toml"))) for kind in ("name", "broker"))
     if not first.exists() and not (data / FOUNDED_FILE).exists():
         return None
-    hosts = [_setting(data / f"broker-{n + 1}" / "node.toml", "host", "") for n in range(brokers)]
-    shared = hosts.count(hosts[0]) if hosts and hosts[0] else None
+    hosts = Counter(_setting(path, "host", "") for path in data.glob("broker-*/node.toml"))
+    shared = max((count for host, count in hosts.items() if host), default=None)
     if not (data / FOUNDED_FILE).exists():
         return Size(servers, brokers, NAME_SERVER_PORT, shared)
     port = _setting(first, "listen").rpartition(":")[2]

@@ -1,5 +1,6 @@
 """A cluster's folder: config files that the nodes' own structs take, one key, founded once."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,13 @@ def test_the_size_of_a_cluster_is_in_its_files(
     layout = lay_out(tmp_path, 3, brokers, Ports(7801), brokers_per_host=per_host)
     if founded:
         layout.mark_founded()
-    assert laid_out(tmp_path) == Size(3, brokers, 7801 if founded else 7701, per_host)
+    port = 7801 if founded else 7701
+    assert laid_out(tmp_path) == Size(3, brokers, port, per_host)
+    # A disk is lost, and the folder with it.
+    shutil.rmtree(tmp_path / "broker-1")
+    left = laid_out(tmp_path)
+    assert left is not None
+    assert left[:3] == (3, brokers - 1, port)
 
 
 @pytest.mark.parametrize("content", ["listen = 5", 'listen = "nowhere"', "= ="])
