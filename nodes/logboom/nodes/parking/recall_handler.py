@@ -61,7 +61,7 @@ class RecallHandler(Service):
         at = Position(message.offset, message.side)
         place = self._place(replica, leading, at)
         self._check_time(place, replica)
-        if place is None or place in leading.releasing:
+        if place is None:
             turn.answer(address, Recalled(message.id, self._was_recalled(replica, at)))
             return
         self._produce_handler.check_acks("all", leading, turn.mono)
@@ -102,6 +102,9 @@ class RecallHandler(Service):
         place = parked_rows.place_of(self._queues.storage, replica.parked.ids, at)
         if place in leading.relocating:
             raise Unavailable("this parked batch is being relocated: try again", "BUSY")
+        # The release may be lost with this leadership, and an earlier recall may hold then.
+        if place in leading.releasing:
+            raise Unavailable("this parked batch is being released: try again", "BUSY")
         return place
 
     def _check_time(self, place: Position | None, replica: Replica) -> None:

@@ -353,6 +353,26 @@ def test_a_recall_is_answered_when_the_isr_knows_and_beats_the_release() -> None
     assert answer.done
 
 
+def test_a_recall_is_not_answered_by_a_release_that_may_still_be_lost() -> None:
+    rig = Rig()
+    rig.lead(isr=PAIR, replicas=PAIR)
+    client, follower = rig.client(), rig.follower()
+    client.ask(park(rig, 100), [batch()])
+    follower.ask(fetch(0, (Position(0, 1), 1)))
+    place = client.answer()
+    assert isinstance(place, Produced)
+    pass_time(rig, 200)
+    assert rig.replica().end == Position(1)
+    client.ask(recall(place))
+    with pytest.raises(Unavailable, match="is being released"):
+        client.answer()
+    follower.ask(fetch(1, (Position(1), 1)))
+    client.ask(recall(place))
+    answer = client.answer()
+    assert isinstance(answer, Recalled)
+    assert not answer.done
+
+
 @pytest.mark.parametrize(("offset", "side"), [(0, 1), (9, 0), (-1, 0), (0, -1), (0, 1 << 40)])
 def test_a_recall_of_a_place_that_is_none_is_refused(offset: int, side: int) -> None:
     rig, client = alone()
