@@ -23,7 +23,7 @@ $(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo 'Python cannot make virtua
 endef
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 14
 setup: $(BASE) ## make .venv with every dependency, pinned and hashed
 demo: $(BASE) $(if $(NOSPARK)$(NOJAVA),,$(SPARK)) ## 336,776 flights through a cluster while a broker dies; then Spark (NOSPARK=1: without)
 	@.venv/bin/python -m demo $(if $(NOSPARK),--no-spark) $(ARGS)
@@ -62,6 +62,8 @@ chaos: $(BASE) ## break a cluster under load: MINUTES=10 SEED=1 FAULTS=kill-lead
 	@$(if $(FUZZ),.venv/bin/python -m tests.chaos.fuzz --minutes $(FUZZ),:)
 bench: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## measure, print a table, write JSON (NOSPARK=1: without Spark)
 	@.venv/bin/python -m bench $(ARGS)
+bench-rivals: $(BASE) ## measure Kafka, RocketMQ, Redis, NATS and RabbitMQ beside logboom (ARGS="--help": tells how)
+	@.venv/bin/python -m bench.rivals $(ARGS)
 generate: $(BASE) ## generate the blocking client from the asyncio client
 	@.venv/bin/python client/generate_blocking.py
 check: $(BASE) ## lint, format and types, and that the blocking client is up to date
@@ -76,6 +78,7 @@ clean: ## remove dist/ and caches; .venv and the data in .logboom stay
 lock: ## pin the dependencies again (needs uv)
 	$(LOCK) --upgrade --extra node --extra cli --group dev pyproject.toml -o requirements/base.lock
 	$(LOCK) --group build -c requirements/base.lock -o requirements/build.lock
+	$(LOCK) --upgrade bench/rivals/clients.in -o bench/rivals/clients.lock
 	$(LOCK) --upgrade --extra spark -c requirements/base.lock pyproject.toml -o requirements/spark.lock
 
 # One stamp for each lock file: nothing is installed again until the lock or pyproject changes.
@@ -94,4 +97,4 @@ $(SPARK): requirements/spark.lock $(BASE)
 	@java -version 2>/dev/null || { echo 'Spark needs Java: sudo apt-get install openjdk-17-jre-headless (without Spark: make test NOSPARK=1)' >&2; exit 1; }
 	$(PIP) install --require-hashes -r requirements/spark.lock
 	@touch $@
-.PHONY: help setup demo cluster stop status logs test verify $(PARTS) chaos bench generate check build clean lock
+.PHONY: help setup demo cluster stop status logs test verify $(PARTS) chaos bench bench-rivals generate check build clean lock

@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from rocksdict import DBRecoveryMode, Rdict, WriteBatch
@@ -21,6 +21,9 @@ from rocksdict import DBRecoveryMode, Rdict, WriteBatch
 from logboom.nodes.disk.rocks_storage import database_options, log_options
 from logboom.nodes.log.keys import log_key
 from logboom.wire.batch import encode_batch, stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MESSAGES: Final = 1_000
 WIDTH: Final = 100
@@ -59,11 +62,24 @@ def fdatasync_ms(folder: Path, rounds: int = 300) -> list[float]:
     return sorted(spent)
 
 
-def measure(folder: Path, seconds: float) -> RawFigures:
-    """Write batches into a new database in `folder` for some seconds."""
+def measure(
+    folder: Path,
+    seconds: float,
+    columns: Sequence[Sequence[bytes]] | None = None,
+    codec: str = "none",
+) -> RawFigures:
+    """Write batches into a new database in `folder` for some seconds.
+
+    Args:
+        folder: Where the database is made.
+        seconds: How long to write.
+        columns: `DISTINCT` columns of `MESSAGES` values; None: random ones of `WIDTH` bytes.
+        codec: How the batches are compressed.
+    """
     disk = fdatasync_ms(folder)
-    values = [[os.urandom(WIDTH) for _ in range(MESSAGES)] for _ in range(DISTINCT)]
-    entries = [stamp(encode_batch(column, now_ms=0), 0, 1, 0) for column in values]
+    if columns is None:
+        columns = [[os.urandom(WIDTH) for _ in range(MESSAGES)] for _ in range(DISTINCT)]
+    entries = [stamp(encode_batch(column, now_ms=0, codec=codec), 0, 1, 0) for column in columns]
     mode = DBRecoveryMode.tolerate_corrupted_tail_records()
     database = Rdict(str(folder / "raw"), database_options(mode), {"log": log_options()})
     handle = database.get_column_family_handle("log")
