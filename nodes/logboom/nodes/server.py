@@ -1,7 +1,8 @@
 """The broker's skin: sockets, disk, clocks and signals around the core.
 
 Each turn it polls, calls `handle`, writes, starts the sync, redials, sends, and closes connections
-(`wire.actor`). The committer thread syncs in parallel and wakes the loop. While too much is
+(`wire.actor`). The committer thread syncs in parallel and wakes the loop; a short sync is done here,
+after everything else. While too much is
 unsynced, or the disk is behind with full write buffers, only the connections that this broker
 opened are read. Its heartbeats and its view of the cluster therefore stay alive, while the data of
 others waits in the sockets.
@@ -201,6 +202,8 @@ class BrokerProcess:
         behind = committer.unsynced > self._config.max_unsynced_bytes or self._storage.congested()
         if behind:
             timeout = BUSY_POLL if timeout is None else min(timeout, BUSY_POLL)
+        if committer.ended:
+            timeout = 0.0
         events: list[Event] = [*self._sockets.poll(timeout, listening=not behind)]
         events += committer.take()
         if self._stopping and not self._asked_to_stop:
@@ -216,7 +219,9 @@ class BrokerProcess:
         if effects.writes is not None and len(effects.writes):
             self._storage.write(effects.writes)
             size = effects.writes.size
-        if effects.token:
+        # What the turn sends does not wait for a sync in this thread.
+        sync_here = bool(effects.token) and committer.may_sync_here(size)
+        if effects.token and not sync_here:
             committer.begin(effects.token, size)
         for endpoint in effects.redials:
             sockets.redial(endpoint)
@@ -226,6 +231,8 @@ class BrokerProcess:
         self._core.connections_closed = sockets.connections_closed
         for endpoint in effects.hangups:
             sockets.hang_up(endpoint)
+        if sync_here:
+            committer.sync_here(effects.token, size)
         for note in effects.notes:
             _log.log(logging.getLevelNamesMapping()[note.severity.upper()], "%s", note.text)
         if effects.stop:

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from logboom.nodes.disk.committer import Committer
+from logboom.nodes.disk.committer import SHORT_BYTES, Committer
 from logboom.wire.actor import Synced, SyncFailed
 from tests.sim.world.storage import SimulatedStorage
 
@@ -82,3 +82,83 @@ def test_closing_syncs_what_was_begun() -> None:
     committer.begin(1, 10)
     committer.close()
     assert committer.take() == [Synced(1)]
+
+
+class TimedDisk(SimulatedStorage):
+    """A disk whose syncs take the times that the test sets, by a clock of its own."""
+
+    def __init__(self) -> None:
+        super().__init__("store")
+        self.now = 0.0
+        self.takes_s = 0.0001
+        self.threads: list[int] = []
+        self.failure: OSError | None = None
+
+    def sync(self) -> None:
+        self.threads.append(threading.get_ident())
+        self.now += self.takes_s
+        if self.failure is not None:
+            raise self.failure
+
+
+def commit(committer: Committer, woken: threading.Event, token: int, size: int = 100) -> bool:
+    """Sync a token as the node does; return True if that was in this thread."""
+    here = committer.may_sync_here(size)
+    if here:
+        committer.sync_here(token, size)
+        assert committer.ended
+    else:
+        committer.begin(token, size)
+        assert woken.wait(10)
+        woken.clear()
+    assert committer.take() == [Synced(token)]
+    assert (committer.ended, committer.unsynced) == (False, 0)
+    return here
+
+
+def test_short_syncs_are_done_in_the_calling_thread_once_they_are_known_to_be_fast() -> None:
+    disk, woken = TimedDisk(), threading.Event()
+    committer = Committer(disk, woken.set, lambda: disk.now)
+    here = [commit(committer, woken, token) for token in range(1, 4)]
+    assert here == [False, True, True]
+    assert [thread == threading.get_ident() for thread in disk.threads] == here
+    assert not commit(committer, woken, 4, SHORT_BYTES + 1)
+    committer.close()
+
+
+def test_the_calling_thread_syncs_nothing_while_another_sync_is_under_way() -> None:
+    disk, woken = TimedDisk(), threading.Event()
+    committer = Committer(disk, woken.set, lambda: disk.now)
+    commit(committer, woken, 1)
+    committer.begin(2, SHORT_BYTES + 1)
+    assert not committer.may_sync_here(100)
+    assert taken(committer, woken) == [Synced(2)]
+    assert committer.may_sync_here(100)
+    committer.close()
+
+
+def test_slow_syncs_go_back_to_the_thread_until_they_are_fast_again() -> None:
+    disk, woken = TimedDisk(), threading.Event()
+    committer = Committer(disk, woken.set, lambda: disk.now)
+    commit(committer, woken, 1)
+    disk.takes_s = 0.5
+    assert commit(committer, woken, 2)
+    assert not commit(committer, woken, 3)
+    disk.takes_s = 0.0001
+    here = [commit(committer, woken, token) for token in range(4, 104)]
+    first = here.index(True)
+    assert first > 10
+    assert all(here[first:])
+    committer.close()
+
+
+def test_q14_a_failed_sync_in_the_calling_thread_is_told() -> None:
+    disk, woken = TimedDisk(), threading.Event()
+    committer = Committer(disk, woken.set, lambda: disk.now)
+    commit(committer, woken, 1)
+    disk.failure = OSError(5, "Input/output error")
+    committer.sync_here(2, 10)
+    (event,) = committer.take()
+    assert isinstance(event, SyncFailed)
+    committer.close()
+    assert len(disk.threads) == 2
