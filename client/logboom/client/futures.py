@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from msgspec import Struct
+
 from logboom.client.delays import Parking
 from logboom.client.promise import Promise
 from logboom.client.results import Run, SendResult
@@ -73,15 +75,12 @@ def _run_callback(callback: Callable[[Any], object], future: object) -> None:
         LOG.exception("a callback of %r raised", future)
 
 
-class SendFuture:
+class SendFuture(Struct, eq=False, gc=False):
     """The future of one sent message. The messages of a batch share one promise, so that a message
-    costs only this object."""
+    costs only this object, which Python's garbage collector need not track."""
 
-    __slots__ = ("_batch", "_index")
-
-    def __init__(self, batch: ProducerBatch, index: int) -> None:
-        self._batch = batch
-        self._index = index
+    _batch: ProducerBatch
+    _index: int
 
     def done(self) -> bool:
         """Return True if the message is acknowledged or given up."""

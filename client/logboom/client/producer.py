@@ -31,7 +31,7 @@ from logboom.client.transactions.parked_batches import ToPark, send_all
 from logboom.wire.errors import ClientClosed, TimedOut
 
 # These functions report wrong arguments, under the names that callers know.
-SendBuffer.send.__qualname__ = "Producer.send"
+SendBuffer.send.__qualname__ = SendBuffer.send_with_options.__qualname__ = "Producer.send"
 SendBuffer.send_many.__qualname__ = "Producer.send_many"
 
 
