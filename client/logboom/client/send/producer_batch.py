@@ -21,6 +21,9 @@ OVERHEAD: Final = 16
 """Bytes counted for a message in addition to its value, key, tag and headers."""
 MAX_BATCH_COUNT: Final = 65_536
 """Maximum number of messages in one batch."""
+JOIN_WITHIN_S: Final = 1.0
+"""Seconds between the oldest and the newest batch that are sent as one. The delivery time-out of
+all counts from the oldest."""
 
 
 class ProducerBatch(Promise[int]):
@@ -111,6 +114,11 @@ class ProducerBatch(Promise[int]):
         elif time_ms is not None:
             self.times = [*repeat(None, index), time_ms]
 
+    @property
+    def joinable(self) -> bool:
+        """True if the batch may be sent as one with others: nothing refers to it as a batch."""
+        return self.due_ms == AT_ONCE and self.transaction is None and not self.encoded
+
     def time_of(self, index: int) -> int:
         """Return the message time of message `index`, once the batch is encoded."""
         time = self.times[index] if isinstance(self.times, list) else self.times
@@ -153,6 +161,59 @@ class ProducerBatch(Promise[int]):
         )
         self.values = []
         self.keys = self.tags = self.headers = None
+
+
+class JoinedBatch(ProducerBatch):
+    """Batches of several calls that are sent as one; each of them keeps a result of its own."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: list[ProducerBatch]) -> None:
+        first = parts[0]
+        super().__init__(first.topic, first.queue, first.born)
+        self.parts = parts
+        self.size = sum(part.size for part in parts)
+
+    def encode(self, now_ms: int, codec: str, producer: tuple[int, int, int]) -> None:
+        """Encode all parts as one batch; see `ProducerBatch.encode`."""
+        parts = self.parts
+        self.values = [value for part in parts for value in part.values]
+        self.keys = _joined(parts, [part.keys for part in parts])
+        self.tags = _joined(parts, [part.tags for part in parts])
+        self.headers = _joined(parts, [part.headers for part in parts])
+        self.times = _joined(parts, [part.times for part in parts])
+        super().encode(now_ms, codec, producer)
+        for part in parts:
+            part.time_ms = now_ms
+            part.count = len(part.values)
+            part.values = []
+            part.keys = part.tags = part.headers = None
+
+    def resolve(self, value: int) -> None:
+        """Give each part the offset of its own first message; see `Promise.resolve`."""
+        offset = value
+        for part in self.parts:
+            part.resolve(offset)
+            if value >= 0:
+                offset += part.count
+        super().resolve(value)
+
+    def fail(self, error: Exception) -> None:
+        """Fail all parts; see `Promise.fail`."""
+        for part in self.parts:
+            part.fail(error)
+        super().fail(error)
+
+
+def _joined(parts: list[ProducerBatch], columns: list[Any]) -> Any:
+    """Concatenate one column of several batches; it stays a constant if all parts share that."""
+    first = columns[0]
+    if not isinstance(first, list) and all(column == first for column in columns):
+        return first
+    joined: list[Any] = []
+    for part, column in zip(parts, columns, strict=True):
+        joined += column if isinstance(column, list) else repeat(column, len(part.values))
+    return joined
 
 
 def ignored(topic: str, queue: int | None, count: int) -> ProducerBatch:

@@ -22,7 +22,12 @@ from logboom.client.cluster.connections import Connections
 from logboom.client.cluster.leader_cache import LeaderCache
 from logboom.client.core_context import CoreTurn, Timer
 from logboom.client.delays import Parking
-from logboom.client.send.producer_batch import NOBODY, ProducerBatch, QueueAccumulator
+from logboom.client.send.producer_batch import (
+    NOBODY,
+    JoinedBatch,
+    ProducerBatch,
+    QueueAccumulator,
+)
 from logboom.client.send.send_buffer import SendBuffer
 from logboom.wire.backoff import backoff
 from logboom.wire.batch import set_producer
@@ -90,8 +95,11 @@ class QueueSender:
         return not self._in_flight and not self._waiting
 
     def batches(self) -> list[ProducerBatch]:
-        """Return the batches that are waiting or in flight."""
-        return [*self._in_flight, *self._waiting]
+        """Return the batches that are waiting or in flight, each with a result of its own."""
+        batches: list[ProducerBatch] = []
+        for batch in (*self._in_flight, *self._waiting):
+            batches += batch.parts if isinstance(batch, JoinedBatch) else (batch,)
+        return batches
 
     def add(self, batches: list[ProducerBatch]) -> None:
         """Add batches to send; they no longer wait to fill, as in a flush."""
@@ -126,7 +134,7 @@ class QueueSender:
             try:
                 self._number(batch)
             except LogboomError as error:
-                self._give_up(batch, error)
+                self._refuse(batch, error)
                 continue
             self._in_flight.append(batch)
             self._post(batch)
@@ -220,7 +228,7 @@ class QueueSender:
                 if not batch.encoded:
                     batch.encode(self._turn.wall_ms, self._options.compression, NOBODY)
             except LogboomError as error:
-                self._give_up(self._waiting.popleft(), error)
+                self._refuse(self._waiting.popleft(), error)
                 continue
             due_ms = batch.due_ms
             message = Produce(0, 0, self._topic, self._queue, "none", self._topic_id, due_ms)
@@ -349,6 +357,15 @@ class QueueSender:
         doubt = "it may still have been stored" if sent else "it was not stored"
         text = f"not acknowledged by {self._topic}/{self._queue} within {seconds}, {doubt}: {why}"
         return TimedOut(text, topic=self._topic, queue=self._queue, sent=sent)
+
+    def _refuse(self, batch: ProducerBatch, error: LogboomError) -> None:
+        """Give up a batch that cannot be encoded. If it was joined, each part is tried alone."""
+        if not isinstance(batch, JoinedBatch):
+            self._give_up(batch, error)
+            return
+        for part in reversed(batch.parts):
+            part.enqueue(batch.order, part.born + self._options.delivery_timeout_s)
+            self._waiting.appendleft(part)
 
     def _give_up(self, batch: ProducerBatch, error: LogboomError) -> None:
         if batch.ticket is not None:

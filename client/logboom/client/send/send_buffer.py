@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
 from logboom.client.argument_checks import BytesLike, as_bytes, check_extras, check_size
 from logboom.client.calls import CoreCall
@@ -21,13 +21,16 @@ from logboom.client.producer_options import ProducerOptions
 from logboom.client.promise import Promise
 from logboom.client.send.message_columns import MessageColumns, parts_of
 from logboom.client.send.producer_batch import (
+    JOIN_WITHIN_S,
     MAX_BATCH_COUNT,
     OVERHEAD,
+    JoinedBatch,
     ProducerBatch,
     QueueAccumulator,
     TopicAccumulator,
 )
 from logboom.client.send.transaction_batches import TransactionBatches
+from logboom.client.send_options import SendOptions
 from logboom.wire.errors import InvalidRequest, LogboomError, Unavailable, UnknownResource
 from logboom.wire.hashing import queue_for
 from logboom.wire.parking import AT_ONCE
@@ -109,7 +112,35 @@ class SendBuffer(Generic[F]):
         """True if `send` would have to wait."""
         return self.added - self.freed >= self._buffer_bytes
 
-    def send(
+    def send(self, topic: str, value: BytesLike | None, **options: Unpack[SendOptions]) -> F:
+        """Add one message to the batch of its queue.
+
+        The queue is the given one, or that of the key's hash, or changes from batch to batch.
+        Without `timestamp_ms` the message gets the time at which its batch is encoded.
+
+        Raises:
+            InvalidRequest: a wrong type, or TOO_LARGE with the limit.
+            UnknownResource: no such topic or queue.
+        """
+        topic_accumulator = self.topics.get(topic)
+        # Most messages take this path: bytes for a batch that fills already. The rest is alike in
+        # `send_with_options`. Options are not spelled out, since each absent one would cost a look-up.
+        if not options and topic_accumulator is not None and type(value) is bytes:
+            size = OVERHEAD + len(value)
+            if size <= topic_accumulator.largest and self.added - self.freed < self._buffer_bytes:
+                with self.lock:
+                    batch = topic_accumulator.queues[topic_accumulator.sticky].open
+                    if batch is not None and batch.size + size <= self._max_bytes:
+                        index = len(batch.values)
+                        batch.values.append(value)
+                        if not batch.plain:
+                            batch.add_extras(index, None, None, None, None)
+                        batch.size += size
+                        self.added += size
+                        return self._make_future(batch, index)
+        return self.send_with_options(topic, value, **options)
+
+    def send_with_options(
         self,
         topic: str,
         value: BytesLike | None,
@@ -122,15 +153,7 @@ class SendBuffer(Generic[F]):
         delay_s: float | None = None,
         deliver_at: datetime | int | None = None,
     ) -> F:
-        """Add one message to the batch of its queue.
-
-        The queue is the given one, or that of the key's hash, or changes from batch to batch.
-        Without `timestamp_ms` the message gets the time at which its batch is encoded.
-
-        Raises:
-            InvalidRequest: a wrong type, or TOO_LARGE with the limit.
-            UnknownResource: no such topic or queue.
-        """
+        """Add one message; see `send`."""
         topic_accumulator = self.topics.get(topic)
         if topic_accumulator is None:
             topic_accumulator = self.find_topic(topic)
@@ -343,17 +366,34 @@ class SendBuffer(Generic[F]):
     ) -> list[ProducerBatch]:
         """Take up to `limit` batches of a queue, oldest first.
 
-        The batch that still fills is taken only if `filling`.
+        Small ones that wait are joined into batches of at most `max_batch_bytes`. The batch that
+        still fills is taken only if `filling`.
         """
         with self.lock:
-            taken = [
-                accumulator.closed.popleft() for _ in range(min(limit, len(accumulator.closed)))
-            ]
+            taken: list[ProducerBatch] = []
+            while accumulator.closed and len(taken) < limit:
+                taken.append(self._take_joined(accumulator.closed))
             if filling and accumulator.open is not None and len(taken) < limit:
                 taken.append(accumulator.open)
                 accumulator.open = None
                 accumulator.topic.move_on(accumulator.queue)
             return taken
+
+    def _take_joined(self, closed: deque[ProducerBatch]) -> ProducerBatch:
+        """Take the oldest batch, with those after it that may be sent as one with it."""
+        first = closed.popleft()
+        if not closed or not first.joinable:
+            return first
+        parts, size, count = [first], first.size, len(first.values)
+        while closed:
+            following = closed[0]
+            size += following.size
+            count += len(following.values)
+            late = following.born - first.born > JOIN_WITHIN_S
+            if late or size > self._max_bytes or count > MAX_BATCH_COUNT or not following.joinable:
+                break
+            parts.append(closed.popleft())
+        return first if len(parts) == 1 else JoinedBatch(parts)
 
     def take_all(self) -> list[tuple[QueueAccumulator, list[ProducerBatch]]]:
         """Take all batches, for a flush or a close."""

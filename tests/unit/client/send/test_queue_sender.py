@@ -19,7 +19,7 @@ from logboom.client.send.send_buffer import (
     SendBuffer,
 )
 from logboom.wire.batch import peek
-from logboom.wire.errors import ClientClosed, TimedOut, UnknownResource
+from logboom.wire.errors import ClientClosed, InvalidRequest, TimedOut, UnknownResource
 from logboom.wire.messages import AnyMessage, Failure, Produce
 from tests.thorough import examples
 from tests.unit.client.scripted import BROKERS, Cluster
@@ -298,6 +298,46 @@ def test_at_most_five_batches_are_in_doubt(cluster: Cluster) -> None:
     assert len(cluster.log("t").entries) == 5
 
 
+def test_small_batches_that_wait_become_one_in_the_log(cluster: Cluster) -> None:
+    buffer = producer(cluster)
+    parts = [buffer.send_many("t", [number(n), number(n)])[0] for n in range(5)]
+    cluster.run(0.0005)
+    parts += [buffer.send_many("t", [number(n), number(n)])[0] for n in range(5, 30)]
+    flush = Flush(buffer)
+    cluster.call(flush)
+    assert cluster.run(1, lambda: flush.outcome.done)
+    assert [part.get() for part in parts] == list(range(0, 60, 2))
+    assert len(cluster.log("t").entries) < 10
+    assert buffer.freed == buffer.added
+
+
+def test_a_batch_that_cannot_be_encoded_fails_alone(cluster: Cluster) -> None:
+    buffer = producer(cluster)
+    headers: dict[str, Any] = {"a": b"b"}
+    good = buffer.send_many("t", [b"good"])
+    bad = buffer.send_many("t", [b"bad"], headers=[headers])
+    good += buffer.send_many("t", [b"good"])
+    headers["a"] = "changed after it was checked"
+    flush = Flush(buffer)
+    cluster.call(flush)
+    assert cluster.run(1, lambda: flush.outcome.done)
+    assert [part.get() for part in good] == [0, 1]
+    with pytest.raises(InvalidRequest):
+        bad[0].get()
+    assert cluster.log("t").values() == [b"good", b"good"]
+    assert buffer.freed == buffer.added
+
+
+def test_a_joined_batch_that_is_refused_fails_in_all_its_parts(cluster: Cluster) -> None:
+    buffer = producer(cluster)
+    cluster.intercept = lambda _, m: (
+        Failure(0, "TOO_LARGE", "too large", retryable=False) if isinstance(m, Produce) else None
+    )
+    parts = [buffer.send_many("t", [number(n)])[0] for n in range(3)]
+    assert cluster.run(1, lambda: all(part.done for part in parts))
+    assert [getattr(part.error, "code", "") for part in parts] == ["TOO_LARGE"] * 3
+
+
 def test_a_new_topic_of_the_same_name_begins_anew(cluster: Cluster) -> None:
     buffer = producer(cluster)
     first, _ = buffer.send("t", b"old")
@@ -372,7 +412,10 @@ def test_all_are_stored_once_and_in_order(seed: int) -> None:
     for queue in range(2):
         assert [pile.error for pile in piles[queue]] == [None] * len(piles[queue])
         expected = [number(n) for n in range(len(piles[queue]))]
-        assert cluster.log("t", queue).values() == expected
+        log = cluster.log("t", queue).values()
+        assert log == expected
+        for n, pile in enumerate(piles[queue]):
+            assert number(n) in log[pile.get() : pile.get() + pile.count]
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,21 +10,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logboom.client.producer_options import ProducerOptions
-from logboom.client.send.producer_batch import OVERHEAD
+from logboom.client.send.producer_batch import (
+    MAX_BATCH_COUNT,
+    NOBODY,
+    OVERHEAD,
+    JoinedBatch,
+    ProducerBatch,
+)
 from logboom.client.send.send_buffer import SendBuffer
+from logboom.client.send.transaction_batches import TransactionBatches
+from logboom.wire.batch import encode_batch, open_batch
 from logboom.wire.errors import InvalidRequest, Unavailable, UnknownResource
 from logboom.wire.hashing import queue_for
+from logboom.wire.transactions import TransactionId
 from tests.unit.client.send.test_queue_sender import Sent, Unlocked
 
 LARGEST = 5_000
 
 
-def buffer(queues: int = 4, **options: Any) -> SendBuffer[Sent]:
+def buffer(
+    queues: int = 4, clock: Callable[[], float] = lambda: 7.0, **options: Any
+) -> SendBuffer[Sent]:
     made = SendBuffer[Sent](
         ProducerOptions(**options),
         lambda pile, index: (pile, index),
         Unlocked(),
-        lambda: 7.0,
+        clock,
         lambda: None,
     )
     made.reshape("t", 1, queues, LARGEST, 0)
@@ -69,7 +81,115 @@ def test_send_many_stays_behind_what_was_sent_before() -> None:
     (second,) = made.send_many("t", [b"1", b"2"])
     third, _ = made.send("t", b"3")
     (line,) = made.topics["t"].queues
-    assert made.take(line, 9, filling=True) == [first, second, third]
+    joined, last = made.take(line, 9, filling=True)
+    assert isinstance(joined, JoinedBatch)
+    assert (joined.parts, last) == ([first, second], third)
+
+
+def test_small_batches_that_wait_are_sent_as_one() -> None:
+    made = buffer(queues=1)
+    parts = [made.send_many("t", [b"%d" % n] * 3)[0] for n in range(4)]
+    (line,) = made.topics["t"].queues
+    (joined,) = made.take(line, 1, filling=False)
+    assert isinstance(joined, JoinedBatch)
+    assert joined.parts == parts
+    assert joined.size == sum(part.size for part in parts) == made.added
+    joined.encode(5, "none", NOBODY)
+    joined.resolve(40)
+    assert [part.get() for part in parts] == [40, 43, 46, 49]
+    assert [part.count for part in parts] == [3, 3, 3, 3]
+
+
+def test_joined_batches_have_at_most_the_size_of_a_batch() -> None:
+    made = buffer(queues=1, max_batch_bytes=1024)
+    parts = [made.send_many("t", [bytes(384)])[0] for _ in range(5)]
+    (line,) = made.topics["t"].queues
+    taken = made.take(line, 9, filling=False)
+    assert [batch.size for batch in taken] == [800, 800, 400]
+    assert taken[-1] is parts[-1]
+
+
+def test_joined_batches_have_at_most_as_many_messages_as_a_batch() -> None:
+    made = buffer(queues=1, max_batch_bytes=4 * 1024 * 1024)
+    for _ in range(3):
+        made.send_many("t", [None] * (MAX_BATCH_COUNT // 2))
+    (line,) = made.topics["t"].queues
+    taken = made.take(line, 9, filling=False)
+    for batch in taken:
+        batch.encode(5, "none", NOBODY)
+    assert [batch.count for batch in taken] == [MAX_BATCH_COUNT, MAX_BATCH_COUNT // 2]
+
+
+def test_batches_that_somebody_refers_to_are_not_joined() -> None:
+    made = buffer(queues=1)
+    (plain,) = made.send_many("t", [b"0"])
+    (delayed,) = made.send_many("t", [b"1"])
+    delayed.due_ms = 10_000_000
+    encoded = made.send_batch("t", 0, encode_batch([b"2"], now_ms=1), 1, None)
+    (following,) = made.send_many("t", [b"3"])
+    made.parks = TransactionBatches(TransactionId("a", 1, 1))
+    (parked,) = made.send_many("t", [b"4"])
+    (line,) = made.topics["t"].queues
+    assert made.take(line, 9, filling=False) == [plain, delayed, encoded, following, parked]
+
+
+def test_batches_far_apart_in_time_are_not_joined() -> None:
+    times = iter((1.0, 1.9, 2.1, 2.2))
+    made = buffer(queues=1, clock=lambda: next(times))
+    parts = [made.send_many("t", [b"x"])[0] for _ in range(4)]
+    (line,) = made.topics["t"].queues
+    taken = made.take(line, 9, filling=False)
+    assert [getattr(batch, "parts", None) for batch in taken] == [parts[:2], parts[2:]]
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.none() | st.binary(max_size=9),
+        st.none() | st.binary(max_size=4),
+        st.none() | st.sampled_from(["a", "b"]),
+        st.none() | st.dictionaries(st.sampled_from("xy"), st.binary(max_size=3)),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def messages(batch: ProducerBatch) -> list[tuple[Any, ...]]:
+    """The messages of an encoded batch, each as a tuple of its columns."""
+    opened = open_batch(batch.encoded)
+    columns = (opened.values(), opened.keys(), opened.tags(), opened.timestamps())
+    headers = [opened.headers(n) or None for n in range(len(columns[0]))]
+    return list(zip(*columns, headers, strict=True))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            ROWS, st.booleans(), st.sampled_from([None, "t", "each"]), st.booleans(),
+            st.sampled_from([None, 5, "each"]),
+        ),
+        min_size=2,
+        max_size=5,
+    )
+)  # fmt: skip
+def test_a_joined_batch_has_what_its_parts_have(calls: list[Any]) -> None:
+    made, alone = buffer(queues=1), buffer(queues=1)
+    expected = []
+    for rows, keyed, tagged, headed, timed in calls:
+        columns: dict[str, Any] = {
+            "keys": [row[1] for row in rows] if keyed else None,
+            "tags": [row[2] for row in rows] if tagged == "each" else tagged,
+            "headers": [row[3] for row in rows] if headed else None,
+            "timestamps_ms": list(range(len(rows))) if timed == "each" else timed,
+        }
+        made.send_many("t", [row[0] for row in rows], **columns)
+        (part,) = alone.send_many("t", [row[0] for row in rows], **columns)
+        part.encode(77, "none", NOBODY)
+        expected += messages(part)
+    (line,) = made.topics["t"].queues
+    (joined,) = made.take(line, 1, filling=False)
+    joined.encode(77, "none", NOBODY)
+    assert messages(joined) == expected
 
 
 def test_send_many_does_not_keep_the_callers_lists() -> None:
