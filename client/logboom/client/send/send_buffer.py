@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Any, Generic, TypeVar
 
 from logboom.client.argument_checks import BytesLike, as_bytes, check_extras, check_size
 from logboom.client.calls import CoreCall
@@ -30,7 +30,6 @@ from logboom.client.send.producer_batch import (
     TopicAccumulator,
 )
 from logboom.client.send.transaction_batches import TransactionBatches
-from logboom.client.send_options import SendOptions
 from logboom.wire.errors import InvalidRequest, LogboomError, Unavailable, UnknownResource
 from logboom.wire.hashing import queue_for
 from logboom.wire.parking import AT_ONCE
@@ -112,33 +111,52 @@ class SendBuffer(Generic[F]):
         """True if `send` would have to wait."""
         return self.added - self.freed >= self._buffer_bytes
 
-    def send(self, topic: str, value: BytesLike | None, **options: Unpack[SendOptions]) -> F:
+    def send(
+        self,
+        topic: str,
+        value: BytesLike | None,
+        *,
+        key: BytesLike | None = None,
+        **options: Any,
+    ) -> F:
         """Add one message to the batch of its queue.
 
         The queue is the given one, or that of the key's hash, or changes from batch to batch.
         Without `timestamp_ms` the message gets the time at which its batch is encoded.
 
+        Args:
+            options: those of `send_with_options`.
+
         Raises:
             InvalidRequest: a wrong type, or TOO_LARGE with the limit.
             UnknownResource: no such topic or queue.
         """
-        topic_accumulator = self.topics.get(topic)
-        # Most messages take this path: bytes for a batch that fills already. The rest is alike in
-        # `send_with_options`. Options are not spelled out, since each absent one would cost a look-up.
-        if not options and topic_accumulator is not None and type(value) is bytes:
+        # Most messages take this path: bytes for a batch that fills already. The options are not
+        # spelled out, since each absent one would cost a look-up.
+        accumulators = self.topics.get(topic)
+        if (
+            isinstance(value, bytes)
+            and (key is None or isinstance(key, bytes))
+            and not options
+            and accumulators is not None
+        ):
             size = OVERHEAD + len(value)
-            if size <= topic_accumulator.largest and self.added - self.freed < self._buffer_bytes:
+            if key is not None:
+                size += len(key)
+            if size <= accumulators.largest and self.added - self.freed < self._buffer_bytes:
                 with self.lock:
-                    batch = topic_accumulator.queues[topic_accumulator.sticky].open
+                    queues = accumulators.queues
+                    queue = accumulators.sticky if key is None else queue_for(key, len(queues))
+                    batch = queues[queue].open
                     if batch is not None and batch.size + size <= self._max_bytes:
                         index = len(batch.values)
                         batch.values.append(value)
-                        if not batch.plain:
-                            batch.add_extras(index, None, None, None, None)
+                        if key is not None or not batch.plain:
+                            batch.add_extras(index, key, None, None, None)
                         batch.size += size
                         self.added += size
                         return self._make_future(batch, index)
-        return self.send_with_options(topic, value, **options)
+        return self.send_with_options(topic, value, key=key, **options)
 
     def send_with_options(
         self,
