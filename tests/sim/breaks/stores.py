@@ -128,9 +128,9 @@ def committers_tell_too_early(patch: Patch) -> None:
     """Q1: the real committer reports `Synced` first and syncs afterwards."""
     sync = vars(Committer)["_sync"]
 
-    def told(self: Committer, token: int) -> bool:
+    def told(self: Committer, token: int, size: int) -> bool:
         vars(self)["_done"].append(Synced(token))
-        return bool(sync(self, token))
+        return bool(sync(self, token, size))
 
     patch.setattr(Committer, "_sync", told)
 
@@ -139,8 +139,8 @@ def committers_go_on(patch: Patch) -> None:
     """Q14: the real committer goes on syncing after an fsync has failed."""
     sync = vars(Committer)["_sync"]
 
-    def goes_on(self: Committer, token: int) -> bool:
-        sync(self, token)
+    def goes_on(self: Committer, token: int, size: int) -> bool:
+        sync(self, token, size)
         return True
 
     patch.setattr(Committer, "_sync", goes_on)
