@@ -50,7 +50,7 @@ class Plan(Struct, frozen=True):
     rounds: int = 5
     burst_s: float = 0.4
     latency_s: float = 1.5
-    warm_up_s: float = 3.0
+    warm_up_s: float = 2.0
     """Seconds of load on each rival and setup before the first round: JVMs compile meanwhile."""
     seed: int = 1
 
