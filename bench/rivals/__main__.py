@@ -215,7 +215,9 @@ def main() -> int:
     found = parser()
     arguments = found.parse_args()
     check(arguments, found)
-    signal.signal(signal.SIGTERM, end)
+    # SIGINT too, because shells start what runs in their background with it ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
     if arguments.report:
         try:
             read = [

@@ -136,7 +136,9 @@ class Cache:
         home = self.folder / f"{name}-{package.rpartition('@')[2]}"
 
         def build(folder: Path) -> None:
-            go = find_program("go", "golang-go")
+            go = shutil.which("go")
+            if go is None:
+                raise RivalUnavailable(f"{name} is built by Go 1.21 or newer: https://go.dev/dl")
             self._run([go, "install", package], {"GOBIN": str(folder)})
 
         self._once(home, build)
