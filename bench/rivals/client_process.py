@@ -124,7 +124,7 @@ class _Commands:
             if seen >= count:
                 break
         ended, spent_s = time.monotonic(), time.process_time() - cpu_s
-        arriving.close()  # type: ignore[attr-defined]  # every client's consume is a generator
+        arriving.close()
         found: Burst = {"began": began, "ended": ended, "cpu_s": spent_s, "messages": seen}
         if prompt:
             pairs = zip(taken, arrived_ns, strict=True)

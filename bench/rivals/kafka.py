@@ -19,7 +19,7 @@ from bench.rivals.rival import (
 from bench.rivals.servers import ServerProcesses, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
 VERSION: Final = "4.1.1"
@@ -200,7 +200,9 @@ class KafkaClient(RivalClient):
 
         return pace_calls(values, interval_s, send, producer.poll)
 
-    def consume(self, topic: str, start: int, count: int, *, prompt: bool) -> Iterator[list[bytes]]:
+    def consume(
+        self, topic: str, start: int, count: int, *, prompt: bool
+    ) -> Generator[list[bytes], None, None]:
         """Take lists of messages with `consume`, or one at a time with `poll` if prompt."""
         from confluent_kafka import Consumer, KafkaException, TopicPartition
 

@@ -17,7 +17,7 @@ from logboom.deploy import Cluster
 from logboom.wire.errors import StartError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from logboom.client import ManyFuture, Producer
 
@@ -130,7 +130,9 @@ class LogboomClient(RivalClient):
 
         return pace_calls(values, interval_s, send)
 
-    def consume(self, topic: str, start: int, count: int, *, prompt: bool) -> Iterator[list[bytes]]:
+    def consume(
+        self, topic: str, start: int, count: int, *, prompt: bool
+    ) -> Generator[list[bytes], None, None]:
         """Read `Message` objects, and yield their values."""
         del prompt  # poll returns what has arrived
         with self._boom.consumer(topic, queues=[0]) as consumer:

@@ -12,7 +12,7 @@ from bench.rivals.servers import ServerProcesses, free_port
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
 MODULE: Final = "github.com/nats-io/nats-server/v2@v2.12.2"
@@ -169,7 +169,9 @@ class NatsJetStreamClient(AsyncRivalClient):
 
         future.add_done_callback(note)
 
-    def consume(self, topic: str, start: int, count: int, *, prompt: bool) -> Iterator[list[bytes]]:
+    def consume(
+        self, topic: str, start: int, count: int, *, prompt: bool
+    ) -> Generator[list[bytes], None, None]:
         """Take what an ordered push consumer delivers."""
         del count, prompt  # a callback gets each message as it arrives
         import asyncio

@@ -13,7 +13,7 @@ from bench.rivals.rival import BATCH, LOOPBACK, WAIT_S, AsyncRivalClient, Rival
 from bench.rivals.servers import ServerProcesses, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
 USER: Final = "guest"
 BATCHES_IN_FLIGHT: Final = 10
@@ -180,7 +180,9 @@ class RabbitmqStreamsClient(AsyncRivalClient):
 
         await self._producer.send_batch(topic, [value], on_publish_confirm=note)
 
-    def consume(self, topic: str, start: int, count: int, *, prompt: bool) -> Iterator[list[bytes]]:
+    def consume(
+        self, topic: str, start: int, count: int, *, prompt: bool
+    ) -> Generator[list[bytes], None, None]:
         """Take what the server delivers."""
         del count, prompt  # a callback gets each message as it arrives
         import asyncio

@@ -13,7 +13,7 @@ from bench.rivals.servers import ServerProcesses, free_port
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
 FIRST: Final = b"0-0"
@@ -118,7 +118,9 @@ class RedisStreamsClient(AsyncRivalClient):
         self._tasks.add(task := self.loop.create_task(add()))
         task.add_done_callback(self._tasks.discard)
 
-    def consume(self, topic: str, start: int, count: int, *, prompt: bool) -> Iterator[list[bytes]]:
+    def consume(
+        self, topic: str, start: int, count: int, *, prompt: bool
+    ) -> Generator[list[bytes], None, None]:
         """Read with XREAD from the last id that this client has seen."""
         del start, prompt  # a stream has ids in place of numbers, and XREAD returns what is there
         yield []

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
     from pathlib import Path
     from typing import Any, TypeVar
 
@@ -125,7 +126,9 @@ class RivalClient(ABC):
         """Send one value each `interval_s`, stamped, and return ms until each acknowledgement."""
 
     @abstractmethod
-    def consume(self, topic: str, start: int, count: int, *, prompt: bool) -> Iterator[list[bytes]]:
+    def consume(
+        self, topic: str, start: int, count: int, *, prompt: bool
+    ) -> Generator[list[bytes], None, None]:
         """Yield the values of a topic as they arrive, from the one with number `start`.
 
         The first list may be empty; it says that the consumer waits at its position.
@@ -171,13 +174,17 @@ def pace_calls(
         TimeoutError: some are not acknowledged in time.
     """
     found: list[float] = []
+
+    def acknowledged(item: bytes) -> None:
+        found.append(age_ms(item, time.monotonic_ns()))
+
     due = time.monotonic()
     for value in values:
         while (wait_s := due - time.monotonic()) > 0:
             idle(wait_s)
         due += interval_s
         item = stamped(value)
-        send(item, lambda item=item: found.append(age_ms(item, time.monotonic_ns())))  # type: ignore[misc]  # mypy infers no type for a lambda with a default
+        send(item, partial(acknowledged, item))
     deadline = time.monotonic() + WAIT_S
     while len(found) < len(values):
         if time.monotonic() > deadline:
@@ -229,6 +236,6 @@ class AsyncRivalClient(RivalClient):
             await asyncio.sleep(max(due - time.monotonic(), 0))
             due += interval_s
             item = stamped(value)
-            await self.send(topic, item, lambda item=item: note(item))  # type: ignore[misc]  # mypy infers no type for a lambda with a default
+            await self.send(topic, item, partial(note, item))
         await asyncio.wait_for(done.wait(), WAIT_S)
         return found

@@ -19,7 +19,7 @@ from bench.rivals.rival import LOOPBACK, WAIT_S, Rival, RivalClient, RivalFailed
 from bench.rivals.servers import ServerProcesses, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -217,7 +217,9 @@ class RocketmqClient(RivalClient):
 
         return pace_calls(values, interval_s, send)
 
-    def consume(self, topic: str, start: int, count: int, *, prompt: bool) -> Iterator[list[bytes]]:
+    def consume(
+        self, topic: str, start: int, count: int, *, prompt: bool
+    ) -> Generator[list[bytes], None, None]:
         """Receive and acknowledge; the group of the topic knows where it was."""
         del start, prompt  # a group has its position, and a receive returns what is there
         from rocketmq import FilterExpression, SimpleConsumer
@@ -243,7 +245,7 @@ class RocketmqClient(RivalClient):
                     if time.monotonic() > deadline:
                         raise
                     messages = []
-                    time.sleep(0.005)  # as above
+                    time.sleep(0.005)  # no event tells that the proxy has the settings
                 receives.append(self._receive(consumer))
                 if messages:
                     acknowledging += [pool.submit(consumer.ack, each) for each in messages]

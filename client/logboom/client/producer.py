@@ -48,7 +48,7 @@ class Producer(ProducerBase):
         self._buffer: _ProducerBuffer = buffer
         io.run(OpenProducer(buffer, timeout_s))
         # This saves a call for every message.
-        self.send = self._buffer.send  # type: ignore[method-assign]  # same signature as below
+        self.send = self._buffer.send  # type: ignore[method-assign]  # it takes what the method below takes
 
     def send(
         self, topic: str, value: BytesLike | None, **options: Unpack[SendOptions]
