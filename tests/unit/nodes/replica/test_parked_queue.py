@@ -336,7 +336,8 @@ def test_what_is_parked_is_recalled_once_and_never_delivered() -> None:
     assert rig.replica().parked.count == 0
 
 
-def test_a_recall_is_answered_when_the_isr_knows_and_beats_the_release() -> None:
+def parked_at_two() -> tuple[Rig, Peer, Peer, Produced]:
+    """A leader and its follower, which both have a batch that is due in 100 ms, and its place."""
     rig = Rig()
     rig.lead(isr=PAIR, replicas=PAIR)
     client, follower = rig.client(), rig.follower()
@@ -344,6 +345,11 @@ def test_a_recall_is_answered_when_the_isr_knows_and_beats_the_release() -> None
     follower.ask(fetch(0, (Position(0, 1), 1)))
     place = client.answer()
     assert isinstance(place, Produced)
+    return rig, client, follower, place
+
+
+def test_a_recall_is_answered_when_the_isr_knows_and_beats_the_release() -> None:
+    rig, client, follower, place = parked_at_two()
     assert client.ask(recall(place)) == []
     pass_time(rig, 1_000)
     assert rig.replica().end == Position(0, 2)
@@ -354,13 +360,7 @@ def test_a_recall_is_answered_when_the_isr_knows_and_beats_the_release() -> None
 
 
 def test_a_recall_is_not_answered_by_a_release_that_may_still_be_lost() -> None:
-    rig = Rig()
-    rig.lead(isr=PAIR, replicas=PAIR)
-    client, follower = rig.client(), rig.follower()
-    client.ask(park(rig, 100), [batch()])
-    follower.ask(fetch(0, (Position(0, 1), 1)))
-    place = client.answer()
-    assert isinstance(place, Produced)
+    rig, client, follower, place = parked_at_two()
     pass_time(rig, 200)
     assert rig.replica().end == Position(1)
     client.ask(recall(place))
