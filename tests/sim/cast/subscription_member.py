@@ -154,6 +154,9 @@ class SubscriptionMember:
         except LogboomError as error:
             self._refused(error)
             return
+        if len({(message.queue, message.offset) for message in taken}) < len(taken):
+            offsets = [(message.queue, message.offset) for message in taken]
+            raise BrokenProperty("one poll has a message once", f"{self.id}: {offsets}")
         for message in taken:
             queue, value = Queue(message.topic, message.queue), bytes(message.value or b"")
             name = self.options.subscription

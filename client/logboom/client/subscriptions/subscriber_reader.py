@@ -70,14 +70,34 @@ class SubscriberReader:
             while len(ready) < most and subscriber.arrivals:
                 self._open_next()
             taken = [ready.popleft() for _ in range(min(most, len(ready)))]
+            copied = False
             for queue, messages in groupby(taken, _QUEUE):
-                subscriber.places[queue].take([message.offset for message in messages])
+                place = subscriber.places[queue]
+                copied = copied or bool(place.copies)
+                place.take([message.offset for message in messages])
+            if copied:
+                taken = self._each_once(taken)
             if self._sent_on is not None:
                 taken = self._tried(taken, self._sent_on)
         error, subscriber.error = subscriber.error, None
         if error is not None and not taken:
             raise error
         return taken
+
+    def _each_once(self, taken: list[Message]) -> list[Message]:
+        """Drop all copies of a message but the newest, because it can be settled only once.
+
+        It stays in the place of the oldest, before later messages of its key. In an ordered
+        subscription it takes that of the newest, because the leader went back and delivered all
+        that follows it again, too.
+        """
+        found: dict[tuple[int, int], Message] = {}
+        for message in taken:
+            name = message.queue, message.offset
+            if self._subscriber.options.ordered:
+                found.pop(name, None)
+            found[name] = message
+        return list(found.values())
 
     def _tried(self, taken: list[Message], sent_on: RetryCopies) -> list[Message]:
         """Restore retries to the original messages, and bury those that were tried too often."""
