@@ -8,6 +8,7 @@ arrived.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from logboom.nodes.log.keys import LAST_SIDE, Position, log_key, position_of
@@ -169,6 +170,28 @@ def _first_from(replica: Replica, storage: Storage, low: Position, offset: int) 
         return None
 
 
+def _entries_from(
+    replica: Replica, storage: Storage, offset: int, limit: Position
+) -> tuple[Position, Iterator[tuple[bytes, Position]]]:
+    """Return where the batch that contains `offset` begins, and `entries` from there.
+
+    Raises:
+        DamagedEntry: see `find_batch_start`.
+    """
+    # A reader that goes on asks for the start of a batch. To search for it would read the batch once
+    # more.
+    at = Position(offset)
+    found = entries(replica, storage, at, limit)
+    try:
+        first = next(found, None)
+    except DamagedEntry:
+        first = None
+    if first is not None and first[1].offset > offset:
+        return at, chain((first,), found)
+    at = find_batch_start(replica, storage, offset)
+    return at, entries(replica, storage, at, limit)
+
+
 def readable_end(replica: Replica, message: Pull) -> Position:
     """Return the position up to which a reader sees."""
     return replica.hw if message.uncommitted else replica.readable
@@ -193,20 +216,24 @@ def read_batches(
     """
     batches: list[Frame] = []
     size = messages = passed = 0
-    at = find_batch_start(replica, storage, offset)
+    full = False
+    at, found = _entries_from(replica, storage, offset, limit or replica.readable)
     try:
-        for entry, after in entries(replica, storage, at, limit or replica.readable):
+        for entry, after in found:
             if not entry[KIND_AT]:
                 if batches and size + len(entry) > max_bytes:
                     break
                 batches.append(entry)
                 size += len(entry)
                 messages += after.offset - max(at.offset, offset)
+                # The next batch is about as large as this one. Reading it only to find that it does
+                # not fit costs as much as sending it.
+                full = size + len(entry) > max_bytes
             else:
                 passed += len(entry)
             at = after
             # A million parked batches may follow a batch: the next pull begins after them.
-            if max(size, passed) >= max_bytes or 0 < max_messages <= messages:
+            if full or passed >= max_bytes or 0 < max_messages <= messages:
                 break
     except DamagedEntry:
         if not batches:
@@ -264,9 +291,9 @@ def filter_batches(
     found = FilteredRead(message.offset)
     skipped = 0
     offset, max_bytes = message.offset, min(message.max_bytes, most_bytes)
-    at = find_batch_start(replica, storage, offset)
+    at, rest = _entries_from(replica, storage, offset, readable_end(replica, message))
     try:
-        for entry, after in entries(replica, storage, at, readable_end(replica, message)):
+        for entry, after in rest:
             if not entry[KIND_AT]:
                 if found.batches and found.size + len(entry) > max_bytes:
                     break

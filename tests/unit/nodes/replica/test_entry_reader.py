@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -69,6 +70,26 @@ def test_at_least_one_batch_and_then_no_more_than_asked() -> None:
     size = len(log.log()[log_key(1, 0, 0)])
     assert offsets(read_batches(log.replica, log.storage, 0, 2 * size, 0).batches) == [0, 3]
     assert offsets(read_batches(log.replica, log.storage, 0, 1 << 20, 4).batches) == [0, 3]
+
+
+def test_no_batch_is_read_twice_or_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pull of 1 MiB read one batch of nearly that size twice, and the next one too."""
+    log = log_of([3, 3, 3, 3], 0)
+    size = len(log.log()[log_key(1, 0, 0)])
+    read: list[int] = []
+
+    def counted(*place: Any, **how: Any) -> Iterator[tuple[bytes, bytes]]:
+        for key, entry in scan(*place, **how):
+            read.append(position_of(key).offset)
+            yield key, entry
+
+    scan = log.storage.scan
+    monkeypatch.setattr(log.storage, "scan", counted)
+    found = read_batches(log.replica, log.storage, 0, 2 * size + size // 2, 0)
+    assert (offsets(found.batches), found.next_offset) == ([0, 3], 6)
+    assert read == [0, 3]
+    assert offsets(read_batches(log.replica, log.storage, 6, size, 0).batches) == [6]
+    assert read == [0, 3, 6]
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 1 << 20])
