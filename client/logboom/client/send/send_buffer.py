@@ -117,6 +117,7 @@ class SendBuffer(Generic[F]):
         value: BytesLike | None,
         *,
         key: BytesLike | None = None,
+        queue: int | None = None,
         **options: Any,
     ) -> F:
         """Add one message to the batch of its queue.
@@ -131,32 +132,36 @@ class SendBuffer(Generic[F]):
             InvalidRequest: a wrong type, or TOO_LARGE with the limit.
             UnknownResource: no such topic or queue.
         """
-        # Most messages take this path: bytes for a batch that fills already. The options are not
+        # Most messages take this path: bytes for a batch that fills already. Rare options are not
         # spelled out, since each absent one would cost a look-up.
-        accumulators = self.topics.get(topic)
+        topic_accumulator = self.topics.get(topic)
         if (
-            isinstance(value, bytes)
-            and (key is None or isinstance(key, bytes))
+            type(value) is bytes
+            and (key is None or type(key) is bytes)
             and not options
-            and accumulators is not None
+            and topic_accumulator is not None
         ):
-            size = OVERHEAD + len(value)
-            if key is not None:
-                size += len(key)
-            if size <= accumulators.largest and self.added - self.freed < self._buffer_bytes:
+            size = OVERHEAD + len(value) if key is None else OVERHEAD + len(value) + len(key)
+            room = self.added - self.freed < self._buffer_bytes
+            if room and size <= topic_accumulator.largest:
+                queues = topic_accumulator.queues
                 with self.lock:
-                    queues = accumulators.queues
-                    queue = accumulators.sticky if key is None else queue_for(key, len(queues))
-                    batch = queues[queue].open
+                    place = queue
+                    if place is None:
+                        place = topic_accumulator.sticky
+                        if key is not None:
+                            place = queue_for(key, len(queues))
+                    batch = queues[place].open if 0 <= place < len(queues) else None
                     if batch is not None and batch.size + size <= self._max_bytes:
-                        index = len(batch.values)
-                        batch.values.append(value)
+                        values = batch.values
+                        index = len(values)
+                        values.append(value)
                         if key is not None or not batch.plain:
                             batch.add_extras(index, key, None, None, None)
                         batch.size += size
                         self.added += size
                         return self._make_future(batch, index)
-        return self.send_with_options(topic, value, key=key, **options)
+        return self.send_with_options(topic, value, key=key, queue=queue, **options)
 
     def send_with_options(
         self,

@@ -303,6 +303,18 @@ def test_unknown_topic_and_queue() -> None:
         made.send_many("t", [b"x"], queue=-1)
 
 
+def test_a_queue_is_taken_or_refused_while_its_batch_fills() -> None:
+    made = buffer()
+    first, _ = made.send("t", b"0", queue=2)
+    assert made.send("t", b"1", queue=2) == (first, 1)
+    assert made.send("t", b"2", queue=2, key=b"UA") == (first, 2)
+    assert first.keys == [None, None, b"UA"]
+    for queue in (-1, 4):
+        with pytest.raises(UnknownResource) as caught:
+            made.send("t", b"3", queue=queue)
+        assert caught.value.code == "UNKNOWN_QUEUE"
+
+
 def test_past_the_bound_the_hook_is_called() -> None:
     made = buffer(buffer_bytes=2048, max_batch_bytes=1024)
     while not made.full:
