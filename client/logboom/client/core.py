@@ -84,11 +84,14 @@ class ClientCore:
         handlers.register(AskAll, self._together)
         self._started = False
         self._closed = False
+        self._due = float("-inf")
+        """What `deadline` returned since the last turn; minus infinity: it was not called."""
 
     def handle(self, events: Sequence[Event], now: Instant) -> Effects:
         """Handle the events of a turn, and send what producers have added."""
         turn = self._turn
         turn.begin(now)
+        due, self._due = self._due, float("-inf")
         if not self._started:
             self._started = True
             self.watching.start()
@@ -100,9 +103,10 @@ class ClientCore:
                     self._call(request)
                 case _:
                     pass
-        turn.run_timers()
-        self._proposals.step()
-        self._connections.tick()
+        if due <= now.mono:
+            turn.run_timers()
+            self._proposals.step()
+            self._connections.tick()
         self._sender.pump()
         return turn.out
 
@@ -111,7 +115,8 @@ class ClientCore:
         if self._sender.waiting() or not self._started:
             return self._turn.now
         wanted = self._turn.deadline(), self._connections.deadline(), self._proposals.deadline()
-        return min((when for when in wanted if when is not None), default=None)
+        self._due = min([when for when in wanted if when is not None], default=float("inf"))
+        return None if self._due == float("inf") else self._due
 
     def close(self) -> None:
         """Fail what producers still hold; the core handles nothing afterwards."""

@@ -1,7 +1,7 @@
 """The broker: a state machine over events, composed of pure parts (`broker_parts`).
 
 One turn takes the events in order, lets every service do what is due, and then settles the
-consequences, once per queue. All writes of a turn form one write set with one token. Whatever must
+consequences, once per queue. Before the deadline, requests and syncs alone make nothing due. All writes of a turn form one write set with one token. Whatever must
 follow their sync waits for `Synced`.
 """
 
@@ -58,6 +58,11 @@ class Broker:
         self._services = parts.services
         self._steps = [each.step for each in parts.services if _overrides(each, "step")]
         self._deadlines = [each.deadline for each in parts.services if _overrides(each, "deadline")]
+        self._synced_services = [
+            each.synced for each in parts.services if _overrides(each, "synced")
+        ]
+        self._due = float("-inf")
+        """What `deadline` returned last."""
         self._handlers: dict[type, Handler] = {Propose: self._on_propose, Stats: self._on_stats}
         for service in parts.services:
             self._handlers.update(service.handlers())
@@ -86,21 +91,26 @@ class Broker:
         `Call("stop")` begins a controlled shutdown, which ends with the effect `stop=""`.
         """
         turn = BrokerTurn(now)
+        timed = not events or self._due <= turn.mono
         self.queues.begin()
         self.parts.maintenance.returned(turn.mono)
         self.parts.coordinator.returned(turn)
         for event in events:
             if isinstance(event, Received):
+                # An answer may bring metadata, a lease or a leadership, which all services follow.
+                timed |= isinstance(event.peer, str)
                 self._received(event, turn)
             elif isinstance(event, Synced):
                 self._synced(event.token, turn)
             elif isinstance(event, Call):
+                timed = True
                 self.parts.shutdown.begin(turn)
             else:
                 # A sync that failed is never retried: its success would prove nothing (Q14).
                 turn.out.stop = f"the disk refused a sync ({event.reason}): check the disk"
-        for step in self._steps:
-            step(turn)
+        if timed:
+            for step in self._steps:
+                step(turn)
         self.acceptor.sweep(turn.mono)
         for settle in self.parts.settling:
             settle(turn)
@@ -114,7 +124,8 @@ class Broker:
 
     def deadline(self) -> float | None:
         """Return the monotonic time of the next turn without events; `now` or earlier: at once."""
-        return min(deadline() for deadline in self._deadlines)
+        self._due = min([deadline() for deadline in self._deadlines])
+        return self._due
 
     def _turned_away(self) -> str | None:
         """Return why every name server refuses this broker (key, protocol version), or None.
@@ -149,8 +160,8 @@ class Broker:
         while self._syncing and self._syncing[0][0] <= token:
             _, begun = self._syncing.popleft()
             self.stats.histograms["sync"].add(turn.mono - begun)
-        for service in self._services:
-            service.synced(token, turn)
+        for synced in self._synced_services:
+            synced(token, turn)
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────
 

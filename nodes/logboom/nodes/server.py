@@ -80,6 +80,10 @@ class BrokerProcess:
             raise
         self._sockets.kind_of = self._core.acceptor.kind_of
         self._asked_to_stop = False
+        self._synced_here = False
+        """True if the last turn was synced in this thread."""
+        self._settling = False
+        """True in the turn after that, which takes nothing but the sync."""
         self._suspect = self._storage.suspect
         self._done = threading.Event()
 
@@ -197,6 +201,10 @@ class BrokerProcess:
 
     def _wait(self, committer: Committer) -> list[Event]:
         """Return the events of the next turn: messages, completed syncs, a request to stop."""
+        self._settling, self._synced_here = self._synced_here, False
+        if self._settling:
+            # Those who wait for the sync do not wait for a poll too.
+            return [*committer.take()]
         deadline = self._core.deadline()
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         behind = committer.unsynced > self._config.max_unsynced_bytes or self._storage.congested()
@@ -220,7 +228,7 @@ class BrokerProcess:
             self._storage.write(effects.writes)
             size = effects.writes.size
         # What the turn sends does not wait for a sync in this thread.
-        sync_here = bool(effects.token) and committer.may_sync_here(size)
+        sync_here = bool(effects.token) and not self._settling and committer.may_sync_here(size)
         if effects.token and not sync_here:
             committer.begin(effects.token, size)
         for endpoint in effects.redials:
@@ -233,6 +241,7 @@ class BrokerProcess:
             sockets.hang_up(endpoint)
         if sync_here:
             committer.sync_here(effects.token, size)
+            self._synced_here = True
         for note in effects.notes:
             _log.log(logging.getLevelNamesMapping()[note.severity.upper()], "%s", note.text)
         if effects.stop:

@@ -59,7 +59,12 @@ class Service(Protocol):
         return {}
 
     def step(self, turn: BrokerTurn) -> None:
-        """Do what is due by the clock. This is called in every turn, after its events."""
+        """Do what is due.
+
+        This is called after the events of a turn, at `deadline`, and in each turn with an answer to
+        this broker or with a call. Turns with nothing but requests and syncs need not call it, so
+        what these make due must show in `deadline`.
+        """
         return
 
     def deadline(self) -> float:

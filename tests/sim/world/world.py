@@ -36,6 +36,7 @@ from tests.sim.world.network import Frames, Host, Network
 from tests.sim.world.process import Process
 from tests.sim.world.scheduler import Clock, Scheduler
 from tests.sim.world.storage import SimulatedStorage
+from tests.sim.world.timers import check_timers
 from tests.sim.world.trace import BrokenProperty, Trace
 
 Operate: TypeAlias = Callable[
@@ -44,6 +45,8 @@ Operate: TypeAlias = Callable[
 CLUSTER_KEY = b"the key of a simulated cluster"
 RAFT = RaftConfig(compact_entries=24, hash_every=4, snapshot_chunk_bytes=2048)
 """Small thresholds: compaction and snapshots happen within seconds."""
+TIMERS_EVERY = 4
+"""Turns of brokers, of all together, from one check of the timers to the next."""
 LOOK_EVERY = 8
 """States are compared at applied indexes that are multiples of this."""
 
@@ -91,6 +94,7 @@ class World:
         self.complaints = Complaints()
         """Hears what programs log, for as long as a run has it listen."""
         self.machines: dict[str, Machine] = {}
+        self._broker_turns = 0
         self._leaders: dict[int, str] = {}
         self._states: dict[int, tuple[str, bytes]] = {}
         self._looked: dict[str, int] = {}
@@ -254,6 +258,9 @@ class World:
         if storage.suspect and core.registered:
             # As a broker's skin does: once the name servers know, the next start need not say so.
             storage.suspect = False
+        self._broker_turns += 1
+        if self._broker_turns % TIMERS_EVERY == 0:
+            check_timers(core, process.clock.instant())
         self.on_broker_turn(core)
 
     def kill(self, name: str) -> None:

@@ -18,6 +18,8 @@ from logboom.wire.commands import CommandResult, ReportRoom
 
 ROOM_S: Final = 5.0
 """Seconds for which there must have been free space before it is reported."""
+CHECK_S: Final = 0.5
+"""Seconds between two checks of the disk. Producers are refused as soon as it is full."""
 RETRY_S: Final = 5.0
 """Seconds before a refused report is repeated: older name servers do not know it."""
 
@@ -32,6 +34,7 @@ class RoomReports(Service):
         self._space = space
         self._registration = registration
         self._proposals = proposals
+        self._check_at = float("-inf")
         self._was_full = False
         self._since = float("-inf")
         """Time at which the disk became full, or free again."""
@@ -47,10 +50,12 @@ class RoomReports(Service):
 
     def step(self, turn: BrokerTurn) -> None:
         """Check the disk, and report a change."""
-        full = self._space.check(turn.mono)
-        if full != self._was_full:
-            self._was_full, self._since = full, turn.mono
-            turn.out.notes.append(self._note(full))
+        if turn.mono >= self._check_at:
+            self._check_at = turn.mono + CHECK_S
+            full = self._space.check(turn.mono)
+            if full != self._was_full:
+                self._was_full, self._since = full, turn.mono
+                turn.out.notes.append(self._note(full))
         if self._wanted(turn.mono) == self._reported or self._asking:
             return
         if self._registration.registered and turn.mono >= self._retry_at:
@@ -95,9 +100,12 @@ class RoomReports(Service):
         )
 
     def deadline(self) -> float:
-        """Return when `step` is due next; the other turns check the disk often enough."""
+        """Return when `step` is due next."""
+        report_at = float("inf")
         if self._asking or not self._registration.registered:
-            return float("inf")
-        if self._reported and not self._was_full:
-            return max(self._since + ROOM_S, self._retry_at)
-        return self._retry_at if self._was_full and not self._reported else float("inf")
+            pass
+        elif self._reported and not self._was_full:
+            report_at = max(self._since + ROOM_S, self._retry_at)
+        elif self._was_full and not self._reported:
+            report_at = self._retry_at
+        return min(self._check_at, report_at)

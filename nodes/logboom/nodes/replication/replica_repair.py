@@ -165,7 +165,12 @@ class ReplicaRepair(Service):
 
     def deadline(self) -> float:
         """Return when `step` is due: at once, or not before the next event."""
-        if UNKNOWN in self._unreported.values():
+        if not (self._unreported or self._mending or self._mended):
+            return float("inf")
+        tokens = self._unreported.values()
+        marked = any(token <= self._synced for token in tokens) if tokens else self._mended
+        may_report = not self._asking and self._registration.registered
+        if UNKNOWN in tokens or (marked and may_report) or any(map(self._is_whole, self._mending)):
             return float("-inf")
         return float("inf")
 
@@ -296,17 +301,27 @@ class ReplicaRepair(Service):
         replica.damaged_at = None
         self._queues.touch(replica)
 
+    def _is_whole(self, key: QueueKey) -> bool:
+        """Return True if a replica that was cut has everything again.
+
+        If it became leader meanwhile, its log is the queue now.
+        """
+        replica = self._queues.replicas.get(key)
+        return replica is not None and (
+            replica.role == "leader"
+            or (
+                replica.leader_hw is not None
+                and replica.synced >= replica.leader_hw
+                and replica.compaction.lacks is None
+            )
+        )
+
     def _look_after(self, turn: BrokerTurn) -> None:
         for key in list(self._mending):
             replica = self._queues.replicas.get(key)
             if replica is None:
                 del self._mending[key]
-            elif replica.role == "leader" or (
-                replica.leader_hw is not None
-                and replica.synced >= replica.leader_hw
-                and replica.compaction.lacks is None
-            ):
-                # (If it became leader meanwhile, its log is the queue now.)
+            elif self._is_whole(key):
                 del self._mending[key]
                 replica.damage = replica.damaged_at = None
                 # What became committed while it was damaged was neither applied nor indexed.
