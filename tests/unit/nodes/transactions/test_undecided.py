@@ -44,6 +44,7 @@ def pair_with_half() -> tuple[Rig, Peer, Peer]:
 def ask(client: Peer) -> list[EntryPosition]:
     """The half messages that a group is asked for now."""
     client.ask(CheckHalves(0, 60_000, "shop", 0))
+    client.rig.settle()
     answer = client.answer()
     assert isinstance(answer, HalvesToCheck)
     return [(half.offset, half.side) for half in answer.halves]
