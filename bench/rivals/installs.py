@@ -50,6 +50,13 @@ def find_program(name: str, package: str) -> str:
     return found
 
 
+def version_of(program: str, pattern: str) -> str:
+    """Return the version in what a program prints about itself; the whole if nothing matches."""
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    found = re.search(pattern, said.stdout)
+    return found[1] if found else said.stdout.strip()
+
+
 def find_java() -> str:
     """Return the path of Java 17 or newer.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.rivals.installs import find_java
@@ -11,12 +10,12 @@ from bench.rivals.rival import (
     LOOPBACK,
     MAX_TAKEN,
     WAIT_S,
-    Rival,
     RivalClient,
     RivalFailed,
     pace_calls,
+    polled,
 )
-from bench.rivals.servers import ServerProcesses, free_port
+from bench.rivals.servers import ProcessRival, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -56,7 +55,7 @@ share.coordinator.state.topic.min.isr={in_sync}
 """
 
 
-class Kafka(Rival):
+class Kafka(ProcessRival):
     """Brokers that are controllers too, each in a JVM of its own."""
 
     name = "kafka"
@@ -64,11 +63,10 @@ class Kafka(Rival):
     codecs = ("none", "lz4")
     broker_counts = (1, 3)
 
-    def install(self) -> str:
-        """Fetch the jars and the client."""
+    def install_servers(self) -> str:
+        """Fetch the jars."""
         self._java = find_java()
         self._jars = self.cache.jars(f"kafka-{VERSION}", JARS)
-        self.cache.python()
         return VERSION
 
     @property
@@ -79,19 +77,13 @@ class Kafka(Rival):
             "acks=all, idempotent, linger 5 ms (0 for latency)"
         )
 
-    @property
-    def python(self) -> Path:
-        """The interpreter that has confluent-kafka."""
-        return self.cache.python()
-
     def start(self, folder: Path, brokers: int) -> None:
         """Format the brokers' folders, and start them."""
-        self._servers = ServerProcesses()
-        self._ports = [free_port() for _ in range(brokers)]
-        controllers = [free_port() for _ in range(brokers)]
+        self.ports = free_ports(brokers)
+        controllers = free_ports(brokers)
         voters = ",".join(f"{n}@{LOOPBACK}:{port}" for n, port in enumerate(controllers, 1))
         path = ["-cp", f"{self._jars}/*"]
-        for node, (port, controller) in enumerate(zip(self._ports, controllers, strict=True), 1):
+        for node, (port, controller) in enumerate(zip(self.ports, controllers, strict=True), 1):
             home = folder / f"kafka-{node}"
             home.mkdir(parents=True)
             config = home / "server.properties"
@@ -112,24 +104,15 @@ class Kafka(Rival):
             )
             if done.returncode != 0:
                 raise RivalFailed(f"its storage cannot be formatted: {done.stdout}{done.stderr}")
-            self._servers.start(
+            self.servers.start(
                 home / "server.log", [self._java, *JVM, *path, "kafka.Kafka", str(config)]
             )
-        self._servers.wait_listening(*self._ports)
+        self.servers.wait_listening(*self.ports)
 
     @property
     def address(self) -> str:
         """The brokers' addresses."""
-        return ",".join(f"{LOOPBACK}:{port}" for port in self._ports)
-
-    def cpu_s(self) -> float:
-        """The processor seconds of the brokers."""
-        return self._servers.cpu_s()
-
-    def close(self) -> None:
-        """Kill the brokers."""
-        if hasattr(self, "_servers"):
-            self._servers.close()
+        return ",".join(f"{LOOPBACK}:{port}" for port in self.ports)
 
 
 class KafkaClient(RivalClient):
@@ -208,26 +191,25 @@ class KafkaClient(RivalClient):
 
         settings = {"group.id": "bench", "enable.auto.commit": False}
         consumer = Consumer(self._servers | settings)
+
+        def values_of(messages: Sequence[Any]) -> list[bytes]:
+            if error := next(filter(None, (message.error() for message in messages)), None):
+                raise KafkaException(error)
+            return [message.value() for message in messages]
+
+        def poll(wait_s: float) -> list[bytes]:
+            one = consumer.poll(wait_s)
+            return [] if one is None else values_of([one])
+
+        def take(left: int) -> list[bytes]:
+            if prompt:
+                return poll(1.0)
+            # It waits until it has as many, or the time is over.
+            return values_of(consumer.consume(min(MAX_TAKEN, left), 1.0))
+
         try:
             consumer.assign([TopicPartition(topic, 0, start)])
-            first = consumer.poll(0.2)
-            messages = [] if first is None else [first]
-            deadline = time.monotonic() + WAIT_S
-            while True:
-                if error := next(filter(None, (message.error() for message in messages)), None):
-                    raise KafkaException(error)
-                yield [message.value() for message in messages]
-                count -= len(messages)
-                if prompt:
-                    one = consumer.poll(1.0)
-                    messages = [] if one is None else [one]
-                else:
-                    # It waits until it has as many, or the time is over.
-                    messages = consumer.consume(min(MAX_TAKEN, max(count, 1)), 1.0)
-                if messages:
-                    deadline = time.monotonic() + WAIT_S
-                elif time.monotonic() > deadline:
-                    raise TimeoutError(f"{count} messages did not arrive")
+            yield from polled(poll(0.2), take, count)
         finally:
             consumer.close()
 

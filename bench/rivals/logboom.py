@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench.load import chunks
 from bench.rivals.process_tree import tree_cpu_s
-from bench.rivals.rival import MAX_TAKEN, WAIT_S, Rival, RivalClient, RivalFailed, pace_calls
+from bench.rivals.rival import (
+    MAX_TAKEN,
+    WAIT_S,
+    Rival,
+    RivalClient,
+    RivalFailed,
+    pace_calls,
+    polled,
+    wait_for_each,
+)
 from logboom import __version__
 from logboom.client import connect
 from logboom.deploy import Cluster
@@ -19,7 +26,7 @@ from logboom.wire.errors import StartError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from logboom.client import ManyFuture, Producer
+    from logboom.client import Producer
 
 IN_FLIGHT: Final = 64
 """Calls of `send_many` in flight; the client itself bounds what is on the wire."""
@@ -102,13 +109,8 @@ class LogboomClient(RivalClient):
     def produce(self, topic: str, values: Sequence[bytes], codec: str) -> None:
         """Send with `send_many`, 1,000 values a call."""
         producer = self._producer(codec)
-        waiting: deque[ManyFuture] = deque()
-        for chunk in chunks(values):
-            waiting.append(producer.send_many(topic, chunk, queue=0))
-            if len(waiting) >= IN_FLIGHT:
-                waiting.popleft().result(WAIT_S)
-        for future in waiting:
-            future.result(WAIT_S)
+        sent = (producer.send_many(topic, chunk, queue=0) for chunk in chunks(values))
+        wait_for_each(sent, IN_FLIGHT)
 
     def produce_singly(self, topic: str, values: Sequence[bytes], codec: str) -> None:
         """Send with `send`, one value a call."""
@@ -137,16 +139,12 @@ class LogboomClient(RivalClient):
         del prompt  # poll returns what has arrived
         with self._boom.consumer(topic, queues=[0]) as consumer:
             consumer.seek(topic, 0, start)
-            messages = consumer.poll(MAX_TAKEN, timeout_s=0.05)
-            deadline = time.monotonic() + WAIT_S
-            while True:
-                yield [message.value or b"" for message in messages]
-                count -= len(messages)
-                messages = consumer.poll(min(MAX_TAKEN, max(count, 1)), timeout_s=1.0)
-                if messages:
-                    deadline = time.monotonic() + WAIT_S
-                elif time.monotonic() > deadline:
-                    raise TimeoutError(f"{count} messages did not arrive")
+
+            def take(most: int, wait_s: float = 1.0) -> list[bytes]:
+                messages = consumer.poll(min(MAX_TAKEN, most), timeout_s=wait_s)
+                return [message.value or b"" for message in messages]
+
+            yield from polled(take(MAX_TAKEN, 0.05), take, count)
 
     def close(self) -> None:
         """Disconnect."""

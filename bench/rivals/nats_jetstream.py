@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from bench.rivals.installs import find_program
-from bench.rivals.rival import LOOPBACK, WAIT_S, AsyncRivalClient, Rival, RivalUnavailable
-from bench.rivals.servers import ServerProcesses, free_port
+from bench.rivals.installs import find_program, version_of
+from bench.rivals.rival import LOOPBACK, WAIT_S, AsyncRivalClient, RivalUnavailable
+from bench.rivals.servers import ProcessRival, free_ports
 
 if TYPE_CHECKING:
     import asyncio
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MODULE: Final = "github.com/nats-io/nats-server/v2@v2.12.2"
+VERSION: Final = r"v(\d[\w.+-]*)"
 SYNCS_SINCE: Final = (2, 10)
 """The first version that has `sync_interval: always`."""
 IN_FLIGHT: Final = 4_000
@@ -39,7 +39,7 @@ cluster {{
 """
 
 
-class NatsJetStream(Rival):
+class NatsJetStream(ProcessRival):
     """Servers of NATS with JetStream."""
 
     name = "nats"
@@ -49,28 +49,21 @@ class NatsJetStream(Rival):
         "LZ4": "it compresses stored blocks with S2 alone, and clients send plain bytes"
     }
 
-    def install(self) -> str:
+    def install_servers(self) -> str:
         """Find a server that can sync each message, or build one; else take what there is."""
         try:
             self._program = find_program("nats-server", "nats-server")
-            self._version = self._version_of(self._program)
+            self._version = version_of(self._program, VERSION)
         except RivalUnavailable:
             self._program, self._version = "", ""
         if not self._syncs:
             try:
                 self._program = str(self.cache.go_program("nats-server", MODULE))
-                self._version = self._version_of(self._program)
+                self._version = version_of(self._program, VERSION)
             except RivalUnavailable:
                 if not self._program:
                     raise
-        self.cache.python()
         return self._version
-
-    @staticmethod
-    def _version_of(program: str) -> str:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
-        found = re.search(r"v(\d[\w.+-]*)", said.stdout)
-        return found[1] if found else said.stdout.strip()
 
     @property
     def _syncs(self) -> bool:
@@ -86,17 +79,11 @@ class NatsJetStream(Rival):
             f"NOT synced: version {self._version} has no sync_interval: always (2.10 and newer do)"
         )
 
-    @property
-    def python(self) -> Path:
-        """The interpreter that has nats-py."""
-        return self.cache.python()
-
     def start(self, folder: Path, brokers: int) -> None:
         """Start the servers."""
-        self._servers = ServerProcesses()
-        self._ports = [free_port() for _ in range(brokers)]
-        routes = [free_port() for _ in range(brokers)]
-        for number, port in enumerate(self._ports):
+        self.ports = free_ports(brokers)
+        routes = free_ports(brokers)
+        for number, port in enumerate(self.ports):
             home = folder / f"nats-{number + 1}"
             home.mkdir(parents=True)
             text = SETTINGS.format(
@@ -110,22 +97,8 @@ class NatsJetStream(Rival):
                 listed = ", ".join(f'"nats://{LOOPBACK}:{route}"' for route in routes)
                 text += CLUSTER.format(host=LOOPBACK, port=routes[number], routes=listed)
             (home / "nats.conf").write_text(text, "utf-8")
-            self._servers.start(home / "nats.log", [self._program, "-c", str(home / "nats.conf")])
-        self._servers.wait_listening(*self._ports)
-
-    @property
-    def address(self) -> str:
-        """The first server's address; the client learns the others from it."""
-        return f"{LOOPBACK}:{self._ports[0]}"
-
-    def cpu_s(self) -> float:
-        """The processor seconds of the servers."""
-        return self._servers.cpu_s()
-
-    def close(self) -> None:
-        """Kill the servers."""
-        if hasattr(self, "_servers"):
-            self._servers.close()
+            self.servers.start(home / "nats.log", [self._program, "-c", str(home / "nats.conf")])
+        self.servers.wait_listening(*self.ports)
 
 
 class NatsJetStreamClient(AsyncRivalClient):
@@ -174,35 +147,22 @@ class NatsJetStreamClient(AsyncRivalClient):
     ) -> Generator[list[bytes], None, None]:
         """Take what an ordered push consumer delivers."""
         del count, prompt  # a callback gets each message as it arrives
-        import asyncio
-
         from nats.js.api import ConsumerConfig, DeliverPolicy
-
-        arrived: list[bytes] = []
-        some = asyncio.Event()
-
-        async def note(message: Any) -> None:
-            arrived.append(message.data)
-            some.set()
 
         config = ConsumerConfig(
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=start + 1
         )
-        subscription = self.run(
-            self._stream.subscribe(
-                topic, stream=topic, cb=note, ordered_consumer=True, config=config
+
+        async def attach(note: Callable[[bytes], None]) -> Any:
+            async def take(message: Any) -> None:
+                note(message.data)
+
+            subscription = await self._stream.subscribe(
+                topic, stream=topic, cb=take, ordered_consumer=True, config=config
             )
-        )
-        try:
-            yield []
-            while True:
-                self.run(asyncio.wait_for(some.wait(), WAIT_S))
-                some.clear()
-                values = arrived.copy()
-                arrived.clear()
-                yield values
-        finally:
-            self.run(subscription.unsubscribe())
+            return subscription.unsubscribe
+
+        return self.delivered(attach)
 
     def close(self) -> None:
         """Disconnect."""

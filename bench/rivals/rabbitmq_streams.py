@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from bench.rivals.installs import find_program
-from bench.rivals.rival import BATCH, LOOPBACK, WAIT_S, AsyncRivalClient, Rival
-from bench.rivals.servers import ServerProcesses, free_port
+from bench.rivals.rival import BATCH, LOOPBACK, WAIT_S, AsyncRivalClient
+from bench.rivals.servers import ProcessRival, free_port, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -29,7 +29,7 @@ cluster_formation.peer_discovery_backend = classic_config
 MEMBER: Final = "cluster_formation.classic_config.nodes.{number} = {node}\n"
 
 
-class RabbitmqStreams(Rival):
+class RabbitmqStreams(ProcessRival):
     """Nodes of RabbitMQ with the stream plugin."""
 
     name = "rabbitmq"
@@ -39,15 +39,14 @@ class RabbitmqStreams(Rival):
     exposed_with = (3,)
     left_out: ClassVar = {"LZ4": "its Python client compresses with gzip alone"}
 
-    def install(self) -> str:
-        """Find the server, and fetch the client."""
+    def install_servers(self) -> str:
+        """Find the server."""
         self._program = find_program("rabbitmq-server", "rabbitmq-server")
         # The script of Debian in PATH changes to the user rabbitmq; the one behind it does not.
         behind = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
         if behind.exists():
             self._program = str(behind)
         self._epmd = find_program("epmd", "erlang-base")
-        self.cache.python()
         return self._installed_version()
 
     @staticmethod
@@ -64,21 +63,15 @@ class RabbitmqStreams(Rival):
         """What an acknowledgement means."""
         return "NOT synced: streams have no fsync; it is in the page cache of a majority of the replicas"
 
-    @property
-    def python(self) -> Path:
-        """The interpreter that has rstream."""
-        return self.cache.python()
-
     def start(self, folder: Path, brokers: int) -> None:
         """Start nodes of their own names, with a port mapper of their own."""
-        self._servers = ServerProcesses()
-        self._ports = [free_port() for _ in range(brokers)]
+        self.ports = free_ports(brokers)
         mapper = free_port()
         common = {"ERL_EPMD_ADDRESS": LOOPBACK, "ERL_EPMD_PORT": str(mapper)}
-        self._servers.start(folder / "epmd.log", [self._epmd], common)
-        self._servers.wait_listening(mapper)
-        nodes = [f"bench{port}@localhost" for port in self._ports]
-        for node, port in zip(nodes, self._ports, strict=True):
+        self.servers.start(folder / "epmd.log", [self._epmd], common)
+        self.servers.wait_listening(mapper)
+        nodes = [f"bench{port}@localhost" for port in self.ports]
+        for node, port in zip(nodes, self.ports, strict=True):
             home = folder / node
             home.mkdir(parents=True)
             cookie = home / ".erlang.cookie"
@@ -104,22 +97,8 @@ class RabbitmqStreams(Rival):
                     "+sbwt none +sbwtdcpu none +sbwtdio none"
                 ),
             }
-            self._servers.start(home / "rabbitmq.log", [self._program], common | env)
-        self._servers.wait_listening(*self._ports)
-
-    @property
-    def address(self) -> str:
-        """The address of the first node's stream listener; the client learns the others from it."""
-        return f"{LOOPBACK}:{self._ports[0]}"
-
-    def cpu_s(self) -> float:
-        """The processor seconds of the nodes."""
-        return self._servers.cpu_s()
-
-    def close(self) -> None:
-        """Kill the nodes and their port mapper."""
-        if hasattr(self, "_servers"):
-            self._servers.close()
+            self.servers.start(home / "rabbitmq.log", [self._program], common | env)
+        self.servers.wait_listening(*self.ports)
 
 
 class RabbitmqStreamsClient(AsyncRivalClient):
@@ -185,35 +164,20 @@ class RabbitmqStreamsClient(AsyncRivalClient):
     ) -> Generator[list[bytes], None, None]:
         """Take what the server delivers."""
         del count, prompt  # a callback gets each message as it arrives
-        import asyncio
-
         import rstream
-
-        arrived: list[bytes] = []
-        some = asyncio.Event()
-
-        async def note(message: bytes, _: object) -> None:
-            arrived.append(message)
-            some.set()
 
         consumer = rstream.Consumer(self.host, self.port, username=USER, password=USER)
         offset = rstream.ConsumerOffsetSpecification(rstream.OffsetType.OFFSET, start)
 
-        async def attach() -> None:
-            await consumer.start()
-            await consumer.subscribe(topic, note, offset_specification=offset)
+        async def attach(note: Callable[[bytes], None]) -> Any:
+            async def take(message: bytes, _: object) -> None:
+                note(message)
 
-        self.run(attach())
-        try:
-            yield []
-            while True:
-                self.run(asyncio.wait_for(some.wait(), WAIT_S))
-                some.clear()
-                values = arrived.copy()
-                arrived.clear()
-                yield values
-        finally:
-            self.run(consumer.close())
+            await consumer.start()
+            await consumer.subscribe(topic, take, offset_specification=offset)
+            return consumer.close
+
+        return self.delivered(attach)
 
     def close(self) -> None:
         """Disconnect."""

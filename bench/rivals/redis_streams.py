@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import time
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from bench.rivals.installs import find_program
-from bench.rivals.rival import BATCH, LOOPBACK, MAX_TAKEN, WAIT_S, AsyncRivalClient, Rival
-from bench.rivals.servers import ServerProcesses, free_port
+from bench.rivals.installs import find_program, version_of
+from bench.rivals.rival import BATCH, LOOPBACK, MAX_TAKEN, AsyncRivalClient, polled
+from bench.rivals.servers import ProcessRival, free_ports
 
 if TYPE_CHECKING:
     import asyncio
@@ -20,7 +17,7 @@ FIRST: Final = b"0-0"
 """The id below all others."""
 
 
-class RedisStreams(Rival):
+class RedisStreams(ProcessRival):
     """One Redis server."""
 
     name = "redis"
@@ -31,50 +28,25 @@ class RedisStreams(Rival):
         "LZ4": "it has no compression of streams",
     }
 
-    def install(self) -> str:
-        """Find the server, and fetch the client."""
+    def install_servers(self) -> str:
+        """Find the server."""
         self._program = find_program("redis-server", "redis-server")
-        self.cache.python()
-        said = subprocess.run(
-            [self._program, "--version"], capture_output=True, text=True, check=True
-        )
-        found = re.search(r"v=(\S+)", said.stdout)
-        return found[1] if found else said.stdout.strip()
+        return version_of(self._program, r"v=(\S+)")
 
     @property
     def durability(self) -> str:
         """What an acknowledgement means."""
         return "on disk (fsync) of the one server: appendfsync always; XADD in pipelines of 1,000"
 
-    @property
-    def python(self) -> Path:
-        """The interpreter that has redis-py and hiredis."""
-        return self.cache.python()
-
     def start(self, folder: Path, brokers: int) -> None:
         """Start the server, with its append-only file alone."""
         assert brokers == 1
-        self._servers = ServerProcesses()
-        self._port = free_port()
-        words = ["--bind", LOOPBACK, "--port", str(self._port), "--dir", str(folder)]
+        self.ports = free_ports(brokers)
+        words = ["--bind", LOOPBACK, "--port", str(self.ports[0]), "--dir", str(folder)]
         words += ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
         folder.mkdir(parents=True, exist_ok=True)
-        self._servers.start(folder / "redis.log", [self._program, *words])
-        self._servers.wait_listening(self._port)
-
-    @property
-    def address(self) -> str:
-        """The server's address."""
-        return f"{LOOPBACK}:{self._port}"
-
-    def cpu_s(self) -> float:
-        """The processor seconds of the server."""
-        return self._servers.cpu_s()
-
-    def close(self) -> None:
-        """Kill the server."""
-        if hasattr(self, "_servers"):
-            self._servers.close()
+        self.servers.start(folder / "redis.log", [self._program, *words])
+        self.servers.wait_listening(*self.ports)
 
 
 class RedisStreamsClient(AsyncRivalClient):
@@ -123,21 +95,16 @@ class RedisStreamsClient(AsyncRivalClient):
     ) -> Generator[list[bytes], None, None]:
         """Read with XREAD from the last id that this client has seen."""
         del start, prompt  # a stream has ids in place of numbers, and XREAD returns what is there
-        yield []
-        deadline = time.monotonic() + WAIT_S
-        while True:
+
+        def take(most: int) -> list[bytes]:
             last = self._last.get(topic, FIRST)
-            found = self._redis.xread(
-                {topic: last}, count=min(MAX_TAKEN, max(count, 1)), block=1000
-            )
-            if found:
-                entries = found[0][1]
+            found = self._redis.xread({topic: last}, count=min(MAX_TAKEN, most), block=1000)
+            entries = found[0][1] if found else []
+            if entries:
                 self._last[topic] = entries[-1][0]
-                yield [fields[b"v"] for _, fields in entries]
-                count -= len(entries)
-                deadline = time.monotonic() + WAIT_S
-            elif time.monotonic() > deadline:
-                raise TimeoutError(f"{count} messages did not arrive")
+            return [fields[b"v"] for _, fields in entries]
+
+        return polled([], take, count)
 
     def close(self) -> None:
         """Disconnect."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
     from pathlib import Path
     from typing import Any, TypeVar
 
@@ -37,6 +38,13 @@ class RivalUnavailable(Exception):
 
 class RivalFailed(Exception):
     """A rival's server or client failed; the text says where its log is."""
+
+
+class WaitableFuture(Protocol):
+    """What one call of a client returns, if its result can be waited for."""
+
+    def result(self, timeout_s: float, /) -> object:
+        """Wait, and raise the call's error if it failed."""
 
 
 class Rival(ABC):
@@ -193,6 +201,42 @@ def pace_calls(
     return found
 
 
+def wait_for_each(futures: Iterable[WaitableFuture], most: int) -> None:
+    """Wait for every future; the next one is made only when fewer than `most` are in flight."""
+    waiting: deque[WaitableFuture] = deque()
+    for future in futures:
+        waiting.append(future)
+        if len(waiting) >= most:
+            waiting.popleft().result(WAIT_S)
+    for future in waiting:
+        future.result(WAIT_S)
+
+
+def polled(
+    first: list[bytes], take: Callable[[int], list[bytes]], count: int
+) -> Generator[list[bytes], None, None]:
+    """Yield the first values, and then whatever arrives.
+
+    Args:
+        first: Values that are there already; none says that the consumer waits.
+        take: Waits a moment for values; its argument is how many are still wanted, at least 1.
+        count: How many are wanted in all.
+
+    Raises:
+        TimeoutError: nothing arrives for `WAIT_S`.
+    """
+    yield first
+    count -= len(first)
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        if values := take(max(count, 1)):
+            yield values
+            count -= len(values)
+            deadline = time.monotonic() + WAIT_S
+        elif time.monotonic() > deadline:
+            raise TimeoutError(f"{count} messages did not arrive")
+
+
 class AsyncRivalClient(RivalClient):
     """A client for asyncio, whose loop runs only while one of its methods does."""
 
@@ -215,6 +259,39 @@ class AsyncRivalClient(RivalClient):
     @abstractmethod
     async def send(self, topic: str, value: bytes, acknowledged: Callable[[], None]) -> None:
         """Send one value, and call `acknowledged` later; returns before that."""
+
+    def delivered(
+        self,
+        attach: Callable[
+            [Callable[[bytes], None]], Coroutine[Any, Any, Callable[[], Coroutine[Any, Any, Any]]]
+        ],
+    ) -> Generator[list[bytes], None, None]:
+        """Yield the values that a consumer's callback gets.
+
+        Args:
+            attach: Starts the consumer, which calls its argument with each value, and returns what
+                ends the consumer.
+        """
+        import asyncio
+
+        arrived: list[bytes] = []
+        some = asyncio.Event()
+
+        def note(value: bytes) -> None:
+            arrived.append(value)
+            some.set()
+
+        detach = self.run(attach(note))
+        try:
+            yield []
+            while True:
+                self.run(asyncio.wait_for(some.wait(), WAIT_S))
+                some.clear()
+                values = arrived.copy()
+                arrived.clear()
+                yield values
+        finally:
+            self.run(detach())
 
     def pace(self, topic: str, values: Sequence[bytes], interval_s: float) -> list[float]:
         """Send one value each interval from the loop, and return ms until each acknowledgement."""

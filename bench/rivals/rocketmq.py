@@ -15,8 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from bench.rivals.installs import find_java
-from bench.rivals.rival import LOOPBACK, WAIT_S, Rival, RivalClient, RivalFailed, pace_calls
-from bench.rivals.servers import ServerProcesses, free_port
+from bench.rivals.rival import (
+    LOOPBACK,
+    WAIT_S,
+    RivalClient,
+    RivalFailed,
+    pace_calls,
+    polled,
+    wait_for_each,
+)
+from bench.rivals.servers import ProcessRival, free_port, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -59,7 +67,7 @@ autoCreateTopicEnable=false
 """
 
 
-class Rocketmq(Rival):
+class Rocketmq(ProcessRival):
     """A name server, and a broker with its proxy."""
 
     name = "rocketmq"
@@ -70,11 +78,10 @@ class Rocketmq(Rival):
         "LZ4": "its Python client does not compress",
     }
 
-    def install(self) -> str:
-        """Fetch the jars and the client."""
+    def install_servers(self) -> str:
+        """Fetch the jars."""
         self._java = find_java()
         self._jars = self.cache.jars(f"rocketmq-{VERSION}", JARS)
-        self.cache.python()
         return VERSION
 
     @property
@@ -82,24 +89,19 @@ class Rocketmq(Rival):
         """What an acknowledgement means."""
         return "on disk (fsync) of the one broker: flushDiskType=SYNC_FLUSH"
 
-    @property
-    def python(self) -> Path:
-        """The interpreter that has rocketmq-python-client."""
-        return self.cache.python()
-
     def start(self, folder: Path, brokers: int) -> None:
         """Start the name server, and the broker with its proxy."""
         assert brokers == 1
-        self._servers = ServerProcesses()
         folder.mkdir(parents=True, exist_ok=True)
-        name_port, self._broker_port, self._port = free_port(), free_port(), free_port()
+        name_port, proxy_port, broker_port = free_ports(3)
+        self.ports = [proxy_port, broker_port]
         env = {"ROCKETMQ_HOME": str(folder), "RMQ_PROXY_HOME": str(folder), "HOME": str(folder)}
         java = [self._java, "-cp", f"{self._jars}/*", f"-Duser.home={folder}"]
         names, broker, proxy = folder / "names.conf", folder / "broker.conf", folder / "proxy.json"
         names.write_text(NAME_SERVER.format(port=name_port, host=LOOPBACK))
         text = BROKER.format(
             host=LOOPBACK,
-            port=self._broker_port,
+            port=broker_port,
             replication_port=free_port(),
             name_port=name_port,
             folder=folder / "store",
@@ -108,33 +110,24 @@ class Rocketmq(Rival):
         settings = {
             "rocketMQClusterName": "bench",
             "proxyMode": "LOCAL",
-            "grpcServerPort": self._port,
+            "grpcServerPort": proxy_port,
             "remotingListenPort": free_port(),
             "localServeAddr": LOOPBACK,
             "grpcClientConsumerMinLongPollingTimeoutMillis": 100,
         }
         proxy.write_text(json.dumps(settings))
         words = [*java, *NAME_SERVER_JVM, "org.apache.rocketmq.namesrv.NamesrvStartup"]
-        self._servers.start(folder / "names.log", [*words, "-c", str(names)], env)
-        self._servers.wait_listening(name_port)
+        self.servers.start(folder / "names.log", [*words, "-c", str(names)], env)
+        self.servers.wait_listening(name_port)
         words = [*java, *JVM, "org.apache.rocketmq.proxy.ProxyStartup", "-pm", "local"]
         words += ["-n", f"{LOOPBACK}:{name_port}", "-pc", str(proxy), "-bc", str(broker)]
-        self._servers.start(folder / "broker.log", words, env)
-        self._servers.wait_listening(self._broker_port, self._port)
+        self.servers.start(folder / "broker.log", words, env)
+        self.servers.wait_listening(*self.ports)
 
     @property
     def address(self) -> str:
         """The addresses of the proxy and of the broker itself, where topics are created."""
-        return f"{LOOPBACK}:{self._port},{LOOPBACK}:{self._broker_port}"
-
-    def cpu_s(self) -> float:
-        """The processor seconds of the name server and the broker."""
-        return self._servers.cpu_s()
-
-    def close(self) -> None:
-        """Kill the servers."""
-        if hasattr(self, "_servers"):
-            self._servers.close()
+        return ",".join(f"{LOOPBACK}:{port}" for port in self.ports)
 
 
 def remoting_frame(code: int, fields: dict[str, str]) -> bytes:
@@ -197,13 +190,7 @@ class RocketmqClient(RivalClient):
 
     def produce(self, topic: str, values: Sequence[bytes], codec: str) -> None:
         """Send with `send_async`, one value a call."""
-        waiting: deque[Future[Any]] = deque()
-        for value in values:
-            waiting.append(self._send(topic, value))
-            if len(waiting) >= SENDS_IN_FLIGHT:
-                waiting.popleft().result(WAIT_S)
-        for future in waiting:
-            future.result(WAIT_S)
+        wait_for_each((self._send(topic, value) for value in values), SENDS_IN_FLIGHT)
 
     def pace(self, topic: str, values: Sequence[bytes], interval_s: float) -> list[float]:
         """Send with `send_async`."""
@@ -234,26 +221,20 @@ class RocketmqClient(RivalClient):
         # Its ack_async returns nothing, so that nobody would learn whether it failed.
         pool = ThreadPoolExecutor(ACKS_IN_FLIGHT)
         receives = deque(self._receive(consumer) for _ in range(RECEIVES_IN_FLIGHT))
+
+        def take(_: int) -> list[bytes]:
+            try:
+                messages = receives.popleft().result(WAIT_S) or []
+            except InternalErrorException:
+                # The proxy fails so until it has the consumer's settings, of which it says nothing.
+                messages = []
+                time.sleep(0.005)  # no event tells that the proxy has the settings
+            receives.append(self._receive(consumer))
+            acknowledging.extend(pool.submit(consumer.ack, each) for each in messages)
+            return [message.body for message in messages]
+
         try:
-            yield []
-            deadline = time.monotonic() + WAIT_S
-            while True:
-                try:
-                    messages = receives.popleft().result(WAIT_S) or []
-                except InternalErrorException:
-                    # The proxy fails so until it has the consumer's settings, of which it says nothing.
-                    if time.monotonic() > deadline:
-                        raise
-                    messages = []
-                    time.sleep(0.005)  # no event tells that the proxy has the settings
-                receives.append(self._receive(consumer))
-                if messages:
-                    acknowledging += [pool.submit(consumer.ack, each) for each in messages]
-                    yield [message.body for message in messages]
-                    count -= len(messages)
-                    deadline = time.monotonic() + WAIT_S
-                elif time.monotonic() > deadline:
-                    raise TimeoutError(f"{count} messages did not arrive")
+            yield from polled([], take, count)
         finally:
             # Those that still wait would take messages that the next consumer is to have.
             for future in [*acknowledging, *receives]:

@@ -9,14 +9,17 @@ import signal
 import socket
 import subprocess
 import time
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from bench.rivals.process_tree import descendants, is_running, parents, tree_cpu_s
-from bench.rivals.rival import LOOPBACK, RivalFailed
+from bench.rivals.rival import LOOPBACK, Rival, RivalFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from bench.rivals.installs import Cache
 
 START_S: Final = 90.0
 """Seconds that a server may take until it listens; a JVM on a busy machine takes 10."""
@@ -29,6 +32,11 @@ def free_port() -> int:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def free_ports(count: int) -> list[int]:
+    """Return as many ports."""
+    return [free_port() for _ in range(count)]
 
 
 class ServerProcesses:
@@ -105,6 +113,49 @@ class ServerProcesses:
         for process in self._running:
             process.wait(END_S)
         self._running.clear()
+        self._logs.clear()
         deadline = time.monotonic() + END_S
         while any(map(is_running, found)) and time.monotonic() < deadline:
             time.sleep(0.005)  # children of others cannot be waited for
+
+
+class ProcessRival(Rival):
+    """A rival whose servers are started here, and whose client is in the cache."""
+
+    def __init__(self, cache: Cache) -> None:
+        super().__init__(cache)
+        self.servers = ServerProcesses()
+        self.ports: list[int] = []
+        """The ports at which the servers take clients."""
+
+    @abstractmethod
+    def install_servers(self) -> str:
+        """Find the servers or fetch them into the cache, and return their version.
+
+        Raises:
+            RivalUnavailable: something is needed that the harness does not install.
+        """
+
+    def install(self) -> str:
+        """Install servers and client, and return the version of the servers."""
+        version = self.install_servers()
+        self.cache.python()
+        return version
+
+    @property
+    def python(self) -> Path:
+        """The interpreter that has the clients."""
+        return self.cache.python()
+
+    @property
+    def address(self) -> str:
+        """The first server's address; a client learns the others from it."""
+        return f"{LOOPBACK}:{self.ports[0]}"
+
+    def cpu_s(self) -> float:
+        """The processor seconds of all servers."""
+        return self.servers.cpu_s()
+
+    def close(self) -> None:
+        """Kill the servers."""
+        self.servers.close()
