@@ -79,6 +79,7 @@ SKINS: dict[str, set[str]] = {
     "nodes": {
         "disk.committer",
         "disk.data_folder",
+        "disk.journal_files",
         "salvage.store_recovery",
         "salvage.store_files",
         "server",

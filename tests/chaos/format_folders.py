@@ -32,7 +32,7 @@ TOPICS: Final = {"plain": "none", "fast": "lz4", "small": "zstd", TRANSACTED: "n
 QUEUES: Final = 2
 COUNT: Final = 60
 """Messages of each topic and round."""
-ROUNDS: Final = ("in tables", "in the write-ahead log")
+ROUNDS: Final = ("in tables", "in the journal")
 BEGAN_MS: Final = 1_700_000_000_000
 NOT_OURS: Final = ("LOG", "OPTIONS-", "rocksdict-config", "LOCK", "node.", "shim")
 """Files that RocksDB and our nodes write anew at each start; they tell of the machine."""
@@ -68,7 +68,7 @@ def value(topic: str, number: int, place: int) -> bytes:
 
 
 def make(folder: Path) -> None:
-    """Write the folders of a cluster that ended by a kill, as tables and logs."""
+    """Write the folders of a cluster that ended by a kill, as tables and a journal."""
     with Cluster(1, 1, folder) as cluster:
         with connect(cluster.endpoints) as boom:
             for topic in TOPICS:

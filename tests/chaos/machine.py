@@ -171,9 +171,16 @@ def _restore(path: Path, record: bytes, rng: random.Random | None, *, reordered:
     with path.open("r+b") as file:
         # Newest first: one place may have been overwritten several times.
         for at, before in reversed(changes):
-            if shuffled is None or shuffled.random() < STAYS:
+            if shuffled is None:
                 file.seek(at)
                 file.write(before)
+                continue
+            # Large writes reach the disk page by page.
+            for page in range(at // PAGE * PAGE, at + len(before), PAGE):
+                begin, end = max(page, at), min(page + PAGE, at + len(before))
+                if shuffled.random() < STAYS:
+                    file.seek(begin)
+                    file.write(before[begin - at : end - at])
         file.truncate(kept)
         if shuffled is not None and shuffled.random() < STAYS:
             for page in range(synced // PAGE * PAGE, kept, PAGE):

@@ -80,7 +80,7 @@ def flipped_bytes(rig: Rig, rng: random.Random) -> Struck:
     files = [
         path
         for path in sorted((rig.folder / name / "data" / "db").iterdir())
-        if path.suffix in {".blob", ".sst", ".log"} and path.stat().st_size > 1_000
+        if path.suffix in {".blob", ".sst", ".journal"} and path.stat().st_size > 1_000
     ]
     changed = _flip(rng.choice(files), rng)
 

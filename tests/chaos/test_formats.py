@@ -18,7 +18,8 @@ FORMATS = Path(__file__).parents[1] / "data" / "formats"
 
 def test_today_s_format_has_its_folder() -> None:
     landed = sorted(int(path.name) for path in FORMATS.iterdir())
-    assert landed == list(range(1, FORMAT + 1))
+    # Format 3 is format 2 with what a recovery leaves: `tests/unit/nodes/salvage`.
+    assert landed == [1, 2, FORMAT]
 
 
 @pytest.mark.parametrize("landed", sorted(FORMATS.iterdir()), ids=lambda path: path.name)

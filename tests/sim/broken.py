@@ -145,9 +145,23 @@ BREAKS: Final = (
     Break("Q13", s.suspects_are_trusted, Cluster("suspect"), seeds=(1,), within=20),
     Break(
         "Q13",
+        s.journals_prove_nothing,
+        Directed(
+            "nodes.disk.test_rocks_storage:test_q13_a_flipped_bit_in_the_journal_makes_the_store_suspect"
+        ),
+    ),
+    Break(
+        "Q13",
+        s.segments_are_used_again_at_once,
+        Directed(
+            "nodes.disk.test_write_journal:test_q13_no_segment_is_used_again_before_rocksdb_has_its_writes"
+        ),
+    ),
+    Break(
+        "Q13",
         s.logs_open_in_the_default_mode,
         Directed(
-            "nodes.disk.test_rocks_storage:test_q13_a_flipped_bit_in_the_write_ahead_log_makes_the_store_suspect"
+            "nodes.disk.test_rocks_storage:test_q13_a_flipped_bit_in_an_older_store_s_log_makes_it_suspect"
         ),
     ),
     Break("Q14", s.the_damaged_stay, Cluster("flipped bits"), within=20),

@@ -19,6 +19,7 @@ from logboom.wire.view import View
 
 if TYPE_CHECKING:
     from logboom.nodes.salvage.found_queues import EntryChain
+    from logboom.nodes.salvage.journal_segments import SegmentReport
     from logboom.nodes.salvage.store_recovery import RecoveryPlan, StoreFolder
 
 ASK_S: Final = 2.0
@@ -58,7 +59,8 @@ def inspect_stores(
         logboom store inspect /var/lib/logboom/broker
         logboom store inspect /var/lib/logboom/broker -s 10.0.0.1:7701 -o json
 
-    The broker's own store is `db`. A store that it found damaged is kept beside it as `damaged-1`
+    The broker's own store is `db`. The journal holds its newest writes, until the database has them
+    in files of its own. A store that it found damaged is kept beside it as `damaged-1`
     and so on. Every file is read separately and nothing is changed, so it does not matter which
     files are damaged. A message counts as held if the checksum of its batch is correct; `lost` are
     the offsets in between for which no intact batch was found.
@@ -82,6 +84,7 @@ def inspect_stores(
                     "store_id": store.store_id,
                     "bytes": store.bytes,
                     "newest_may_be_missing": store.torn,
+                    "journal": [segment._asdict() for segment in store.journal],
                     "queues": [
                         _row(names.get(key[0], ""), key, chain)
                         for key, chain in store.queues.items()
@@ -94,6 +97,8 @@ def inspect_stores(
     note(f"{folder}: of {found.broker}, format {found.format}")
     for store in stores:
         note(f"{store.name}: store {store.store_id}, {bytes_text(store.bytes)} of files")
+        for segment in store.journal:
+            note(_told_segment(segment))
         if store.torn:
             note(TORN)
         rows = [
@@ -103,10 +108,23 @@ def inspect_stores(
 
 
 TORN: Final = (
-    "a part of the write-ahead log cannot be read: if something was written there last, queues were "
+    "a part of the journal cannot be read: if something was written there last, queues were "
     "longer than is shown here"
 )
 COLUMNS: Final = ("topic", "queue", "start", "end", "messages", "size", "lost", "lost_offsets")
+
+
+def _told_segment(segment: SegmentReport) -> str:
+    """Describe a segment of the journal."""
+    if segment.ordinal < 0:
+        return "journal: a segment whose header cannot be read"
+    if not segment.records:
+        return f"journal, segment {segment.ordinal}: empty"
+    said = f"journal, segment {segment.ordinal}: writes {segment.first} to {segment.last}"
+    missing = segment.last - segment.first + 1 - segment.records
+    if missing:
+        return f"{said}, {missing} of them cannot be read"
+    return f"{said}, the one after them cannot be read" if segment.torn else said
 
 
 def _row(name: str, key: tuple[int, int], chain: EntryChain) -> dict[str, Any]:

@@ -9,11 +9,12 @@ import msgspec
 import pytest
 from rocksdict import Rdict
 
+from logboom.client import Client
 from logboom.nodes.config import BrokerConfig
 from logboom.nodes.disk.rocks_storage import RocksStorage
 from tests.chaos.disk import SmallDisk
 from tests.integration.cli.command import logboom
-from tests.integration.nodes.test_server import broker, config_of, counters, name_server, values
+from tests.integration.nodes.test_server import broker, config_of, counters, name_server
 from tests.integration.waiting import wait_until
 
 ROOM_BYTES = 500 * 1024 * 1024
@@ -65,6 +66,14 @@ def config(folder: Path, names: str) -> BrokerConfig:
     )
 
 
+def everything(boom: Client) -> list[bytes | None]:
+    """All values, in as many pulls as it takes."""
+    found: list[bytes | None] = []
+    while more := boom.pull("t", queue=0, offset=len(found), max_messages=1000).messages:
+        found += [message.value for message in more]
+    return found
+
+
 def test_a_broker_goes_on_once_there_is_room_again(
     tmp_path: Path, filled: Filled, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -76,12 +85,15 @@ def test_a_broker_goes_on_once_there_is_room_again(
             for value in before:
                 producer.send("t", value).result(200)
             filled.fill()
-            waiting = producer.send("t", b"meanwhile" + bytes(50_000))
+            # More than the room that the journal has taken already.
+            meanwhile = [b"meanwhile %d " % number + bytes(50_000) for number in range(60)]
+            waiting = [producer.send("t", value) for value in meanwhile]
             wait_until(lambda: "full to the last byte" in caplog.text, "it wrote on", 200.0)
             assert running.thread.is_alive()
             filled.empty()
-            assert waiting.result(200).offset == len(before)
-        assert values(boom)[: len(before)] == before
+            offsets = [future.result(200).offset for future in waiting]
+            assert offsets == list(range(len(before), len(before) + len(meanwhile)))
+        assert everything(boom) == [*before, *meanwhile]
         wait_until(lambda: counters(boom).get("lease") == 1, "it has no lease", 200.0)
         assert counters(boom)["instance_epoch"] != first
         assert counters(boom)["stores_set_aside"] == 0
@@ -95,10 +107,12 @@ def test_a_broker_that_waits_for_room_can_be_stopped(
     with name_server(tmp_path) as names, broker(config(tmp_path, names)) as (running, boom):
         boom.admin.create_topic("t", queues=1)
         filled.fill()
-        with boom.producer(delivery_timeout_s=3) as producer:
-            producer.send("t", bytes(50_000))
+        with boom.producer(delivery_timeout_s=60) as producer:
+            for _ in range(60):
+                producer.send("t", bytes(50_000))
             wait_until(lambda: "full to the last byte" in caplog.text, "it wrote on", 200.0)
             running.stop()
+            producer.close(timeout_s=0)
         assert running.error is None
 
 

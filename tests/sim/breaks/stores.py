@@ -16,6 +16,8 @@ from logboom.nodes.cluster.registration import Registration
 from logboom.nodes.disk import rocks_storage
 from logboom.nodes.disk.committer import Committer
 from logboom.nodes.disk.data_folder import DataFolder
+from logboom.nodes.disk.journal_records import JournalReplay
+from logboom.nodes.disk.write_journal import WriteJournal
 from logboom.nodes.log import index
 from logboom.nodes.log.keys import Position
 from logboom.nodes.replica import replica
@@ -23,9 +25,12 @@ from logboom.wire.actor import Synced
 from tests.sim.world.process import Process
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from logboom.nodes.disk.journal_records import JournalEntry, SegmentHeader
     from logboom.nodes.log.keys import Position as At
     from logboom.nodes.log.log_state import LogState
-    from logboom.nodes.log.storage import WriteSet
+    from logboom.nodes.log.storage import Operation, WriteSet
     from logboom.nodes.log.tail_cache import TailCache
     from logboom.nodes.replica.replica import Replica
     from logboom.nodes.turn import BrokerTurn
@@ -103,14 +108,41 @@ def suspects_are_trusted(patch: Patch) -> None:
 
 
 def logs_open_in_the_default_mode(patch: Patch) -> None:
-    """Q13: a damaged write-ahead log is silently opened up to the damage (and the count of synced
-    writes, which would reveal it, is off)."""
+    """Q13: the damaged write-ahead log of an older store is silently opened up to the damage (and the
+    count of synced writes, which would reveal it, is off)."""
     modes = SimpleNamespace(
         tolerate_corrupted_tail_records=DBRecoveryMode.point_in_time,
         point_in_time=DBRecoveryMode.point_in_time,
     )
     patch.setattr(rocks_storage, "DBRecoveryMode", modes)
     patch.setattr(DataFolder, "synced", lambda _self: 0)
+
+
+def journals_prove_nothing(patch: Patch) -> None:
+    """Q13: a damaged journal is silently replayed up to the damage (and the count of synced writes,
+    which would reveal it, is off)."""
+    take = JournalReplay.take
+
+    def unproven(
+        self: JournalReplay, header: SegmentHeader, content: bytes
+    ) -> Iterator[tuple[int, list[Operation]]]:
+        yield from take(self, header, content)
+        self.proven = 0
+
+    patch.setattr(JournalReplay, "take", unproven)
+    patch.setattr(DataFolder, "synced", lambda _self: 0)
+
+
+def segments_are_used_again_at_once(patch: Patch) -> None:
+    """Q13: a segment of the journal is used again although RocksDB has not flushed what is in it."""
+    write = WriteJournal.write
+
+    def hasty(
+        self: WriteJournal, entries: Sequence[JournalEntry], _flushed: Callable[[], int]
+    ) -> None:
+        write(self, entries, lambda: entries[-1].number)
+
+    patch.setattr(WriteJournal, "write", hasty)
 
 
 def the_damaged_stay(patch: Patch) -> None:

@@ -21,7 +21,7 @@ from tests.sim.world.older_format import OLDEST, aged
 IO_ERROR: Final = "a simulated I/O error"
 """What a disk says that refuses a write or a sync."""
 SETTLED: Final = 12
-"""Newest synced write sets that damage in the write-ahead log may still take away."""
+"""Newest synced write sets that damage in the journal may still take away."""
 READABLE: Final = range(OLDEST, FORMAT + 1)
 """Formats of data folders that this build opens."""
 
@@ -42,7 +42,7 @@ class SimulatedStorage:
         self.failed = False
         """Whether a sync failed in this life of the process, which must end then (Q14)."""
         self._holed = False
-        """Whether a record of the write-ahead log is missing: none behind it is ever read."""
+        """Whether a record of the journal is missing: none behind it is ever read."""
         self.on_cut: Callable[[], None] = lambda: None
         """Called when a write takes entries away from a log."""
         self.taken: list[tuple[bytes, bytes]] = []
@@ -153,8 +153,8 @@ class SimulatedStorage:
     def crash(self, rng: random.Random, power: bool = True) -> int:
         """The process died; with the power too, unsynced write sets are lost: how many.
 
-        A write set is one record of the write-ahead log. What survives is a prefix of them: a torn
-        last record fails its checksum and is dropped whole, as RocksDB does.
+        A write set is one record of the journal. What survives is a prefix of them: a torn
+        last record fails its checksum and is dropped whole.
         """
         kept = rng.randint(0, len(self._unsynced)) if power else len(self._unsynced)
         if self._holed:
@@ -167,7 +167,7 @@ class SimulatedStorage:
         return lost
 
     def damage(self, rng: random.Random) -> int:
-        """After a crash: the write-ahead log is damaged within what was synced. The store opens
+        """After a crash: the journal is damaged within what was synced. The store opens
         without the newest write sets, and says that it is *suspect* (Q13). How many."""
         lost = rng.randint(0, len(self._settled))
         before = Table()

@@ -3,7 +3,8 @@
 | name            | is                                                                           |
 |-----------------|------------------------------------------------------------------------------|
 | `identity.json` | format, node and cluster: readable by an operator                            |
-| `db/`           | RocksDB (`rocks_storage.py`), with the store id, which belongs to the data    |
+| `db/`           | RocksDB (`rocks_storage.py`), with the store id, which belongs to the data, and |
+|                 | the journal (`write_journal.py`), which belongs to the database               |
 | `synced`        | number of the last write that was synced, written after each sync; there from |
 |                 | the beginning: a store without it cannot prove that all synced data is there  |
 | `suspect`       | present from a start that could not prove that all synced data is there, until |
@@ -25,13 +26,11 @@ import msgspec
 from logboom.wire.errors import StartError
 from logboom.wire.validation import crc32c
 
-FORMAT: Final = 2
+FORMAT: Final = 4
 """Version of the layout of the folder, of keys and of values. A newer one is refused; an older one
 becomes this one when it is opened. Format 2: released batches may be stored without their body
-(`body_references.py`)."""
-NEWEST: Final = 3
-"""The newest version that is read. A folder gets 3 when its recovery leaves entries for lost
-messages (`salvage/`), which programs that know only 2 take for damage."""
+(`body_references.py`). Format 3: a recovery may have left entries for lost messages (`salvage/`).
+Format 4: what RocksDB has not flushed is in a journal of our own, not in its write-ahead log."""
 _SYNCED: Final = struct.Struct("<QI")
 _NOTHING_SYNCED: Final = bytes(_SYNCED.size)
 
@@ -70,10 +69,10 @@ class DataFolder:
         try:
             # A newer format may have another identity file, so its number is read first.
             version = msgspec.json.decode(stored, type=dict[str, object]).get("format")
-            if isinstance(version, int) and version > NEWEST:
+            if isinstance(version, int) and version > FORMAT:
                 text = (
                     f"data folder {self.path} has format {version}, this version reads up to "
-                    f"{NEWEST}: start it with a newer logboom"
+                    f"{FORMAT}: start it with a newer logboom"
                 )
                 raise StartError(text, "NEWER_FORMAT")
             identity = msgspec.json.decode(stored, type=_FolderIdentity)
@@ -106,12 +105,6 @@ class DataFolder:
         self._write_durably("identity.json", msgspec.json.encode(identity))
         self._write_durably("synced", _NOTHING_SYNCED)
         return identity
-
-    def hold_lost(self) -> None:
-        """Allow the folder to hold entries for lost messages; durable on return."""
-        if self._identity.format < NEWEST:
-            self._identity = msgspec.structs.replace(self._identity, format=NEWEST)
-            self._write_durably("identity.json", msgspec.json.encode(self._identity))
 
     @property
     def cluster_id(self) -> str:

@@ -3,7 +3,7 @@
 Writes are accepted again automatically once there is room. The reserve is kept for work that must
 go on when producers may not: reads, retention, and the state of queues. Bytes that RocksDB has yet
 to flush do not count as free (`Storage.space`). The file system is asked at most every 200 ms. In
-between, written bytes are counted twice, because they go to the write-ahead log and later to a blob
+between, written bytes are counted twice, because they go to the journal and later to a blob
 file.
 """
 

@@ -123,8 +123,8 @@ class FoundQueues:
         self.queues: dict[QueueKey, FoundQueue] = {}
         self.store_ids: set[str] = set()
         self.torn = False
-        """True if a write-ahead log is not readable in full: queues may have been longer than
-        found."""
+        """True if a journal or a write-ahead log is not readable in full: queues may have been
+        longer than found."""
         self._read = read
         self._borrowers: list[tuple[bytes, Value]] = []
 

@@ -8,19 +8,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from logboom.nodes.disk.journal_files import READ_BYTES, read_piece
+from logboom.nodes.disk.journal_records import SUFFIX
 from logboom.nodes.salvage.blob_files import blob_rows
 from logboom.nodes.salvage.found_queues import FoundQueues, Value
+from logboom.nodes.salvage.journal_segments import SegmentReport, journal_rows, report_segment
 from logboom.nodes.salvage.store_rows import StoreRow
 from logboom.nodes.salvage.table_files import table_rows
 from logboom.nodes.salvage.write_ahead_logs import write_ahead_rows
 from logboom.wire.errors import StartError
 
-PIECE: Final = 1024 * 1024
-"""Bytes per read; where the disk refuses one, no more than that is lost."""
 _READERS: Final[dict[str, Callable[[bytes], Iterator[StoreRow] | Iterator[StoreRow | None]]]] = {
     ".sst": table_rows,
     ".blob": blob_rows,
     ".log": write_ahead_rows,
+    SUFFIX: journal_rows,
 }
 
 
@@ -36,6 +38,8 @@ class StoreFiles:
         self._files: list[tuple[int, str]] = []
         self.size = 0
         """Size of all files."""
+        self.segments: list[SegmentReport] = []
+        """The journal, in its order, once `find` has read it."""
         try:
             for folder in folders:
                 for path in sorted(folder.iterdir()):
@@ -66,7 +70,7 @@ class StoreFiles:
         if isinstance(value, bytes):
             return value
         file, at, size = value
-        return _read(self._files[file][0], at, size)
+        return read_piece(self._files[file][0], at, size)
 
     def find(self, progress: Callable[[int], None]) -> FoundQueues:
         """Read everything; `progress` gets the bytes of each file that was read."""
@@ -74,17 +78,13 @@ class StoreFiles:
         for number, (handle, suffix) in enumerate(self._files):
             size = os.fstat(handle).st_size
             content = b"".join(
-                _read(handle, at, min(PIECE, size - at)) for at in range(0, size, PIECE)
+                read_piece(handle, at, min(READ_BYTES, size - at))
+                for at in range(0, size, READ_BYTES)
             )
             finds.take(number, _READERS[suffix](content), content)
+            if suffix == SUFFIX and (segment := report_segment(content)) is not None:
+                self.segments.append(segment)
             progress(size)
         finds.settle()
+        self.segments.sort()
         return finds
-
-
-def _read(handle: int, at: int, size: int) -> bytes:
-    try:
-        found = os.pread(handle, size, at)
-    except OSError:
-        found = b""
-    return found + bytes(size - len(found))

@@ -13,11 +13,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from logboom.nodes.disk.data_folder import NEWEST
+from logboom.nodes.disk.data_folder import FORMAT
 from logboom.nodes.disk.rocks_storage import RocksStorage
 from logboom.nodes.log.keys import Position, log_key
 from logboom.nodes.replica.replica import QueueKey
 from logboom.nodes.salvage.found_queues import EntryChain, FoundEntry, FoundQueues, find_chain
+from logboom.nodes.salvage.journal_segments import SegmentReport
 from logboom.nodes.salvage.log_rewriter import find_kept_copies, rewrite_log
 from logboom.nodes.salvage.store_files import StoreFiles
 from logboom.wire.errors import StartError
@@ -73,8 +74,8 @@ def read_store_folder(path: Path) -> StoreFolder:
     except (OSError, ValueError, KeyError, TypeError):
         text = f"{path} is no broker's data folder, since {_IDENTITY} is not there or not whole"
         raise StartError(f"{text}: name the folder that `data` is set to") from None
-    if version > NEWEST:
-        text = f"{home} has format {version}, this version reads up to {NEWEST}"
+    if version > FORMAT:
+        text = f"{home} has format {version}, this version reads up to {FORMAT}"
         raise StartError(f"{text}: use a newer logboom", "NEWER_FORMAT")
     today = home / _TODAY
     stores = [path] if home != path else [today, *asides]
@@ -99,6 +100,8 @@ class StoreReport(NamedTuple):
     queues: dict[QueueKey, EntryChain]
     torn: bool
     """True if its newest writes are not all readable."""
+    journal: list[SegmentReport]
+    """The segments of its journal, oldest first."""
 
 
 def inspect(folder: StoreFolder, progress: Progress) -> list[StoreReport]:
@@ -114,7 +117,9 @@ def inspect(folder: StoreFolder, progress: Progress) -> list[StoreReport]:
             done += files.size
             chains = {key: find_chain(find) for key, find in sorted(finds.queues.items())}
             name = ", ".join(sorted(finds.store_ids)) or "unknown"
-            found.append(StoreReport(path.name, name, files.size, chains, finds.torn))
+            found.append(
+                StoreReport(path.name, name, files.size, chains, finds.torn, files.segments)
+            )
     return found
 
 
@@ -224,8 +229,6 @@ class RecoveryPlan:
             if len(_asides(self.folder.path)) != len(self._known) + self.folder.given_up:
                 text = "the store of today was damaged too and has just been set aside"
                 raise StartError(f"{text}: run the command again, to recover from it as well")
-            if any(queue.chain.lost for queue in self.wanted):
-                storage.folder.hold_lost()
             done = unsynced = 0
             for queue in self.wanted:
                 kept = None

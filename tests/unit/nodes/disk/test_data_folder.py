@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from logboom.nodes.disk.data_folder import FORMAT, NEWEST, DataFolder
+from logboom.nodes.disk.data_folder import FORMAT, DataFolder
 from logboom.wire.errors import StartError
 
 
@@ -25,13 +25,16 @@ def test_a_folder_of_another_node_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_refused_whatever_else_it_says(tmp_path: Path) -> None:
-    identity = {"format": NEWEST + 1, "node": ["of", "another", "type"]}
+    identity = {"format": FORMAT + 1, "node": ["of", "another", "type"]}
     (tmp_path / "identity.json").write_bytes(msgspec.json.encode(identity))
     assert refused(tmp_path).code == "NEWER_FORMAT"
 
 
-def test_an_older_format_becomes_ours_before_anything_is_written(tmp_path: Path) -> None:
-    older = {"format": 1, "node": "broker-1", "cluster": "mine"}
+@pytest.mark.parametrize("landed", range(1, FORMAT))
+def test_an_older_format_becomes_ours_before_anything_is_written(
+    tmp_path: Path, landed: int
+) -> None:
+    older = {"format": landed, "node": "broker-1", "cluster": "mine"}
     (tmp_path / "identity.json").write_bytes(msgspec.json.encode(older))
     folder = DataFolder(tmp_path, "broker-1")
     assert folder.cluster_id == "mine"

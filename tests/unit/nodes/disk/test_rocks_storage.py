@@ -1,5 +1,6 @@
 """The RocksDB body of a broker's store: atomic writes, ordered reads, and what a bad start finds."""
 
+import errno
 import os
 import re
 import shutil
@@ -8,22 +9,39 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from logboom.nodes.disk.rocks_storage import BLOB_FAMILIES, RocksStorage
+from logboom.nodes.disk.data_folder import DataFolder
+from logboom.nodes.disk.journal_files import JournalFiles
+from logboom.nodes.disk.journal_records import (
+    SegmentContent,
+    SegmentHeader,
+    read_header,
+    scan_segment,
+)
+from logboom.nodes.disk.rocks_storage import (
+    BLOB_FAMILIES,
+    OPENING_BYTES,
+    RocksStorage,
+    has_room,
+)
 from logboom.nodes.log.keys import log_key, queue_end, queue_key
 from logboom.nodes.log.storage import FAMILIES, Family, WriteSet
 from logboom.wire.errors import DataDamaged, StartError
 
 WRITER = """
 import sys
-from collections.abc import Callable
 from pathlib import Path
+import pytest
 from logboom.nodes.log.keys import log_key
 from logboom.nodes.log.storage import WriteSet
 from logboom.nodes.disk.rocks_storage import RocksStorage
+from tests.unit.nodes.disk.older_store import write_older_stores
 
+if sys.argv[3:]:
+    write_older_stores(pytest.MonkeyPatch())
 store = RocksStorage(Path(sys.argv[1]), "broker-1")
 for number in range(int(sys.argv[2])):
     writes = WriteSet()
@@ -37,6 +55,42 @@ sys.stdin.read()
 """Acknowledges each write once it is synced, then waits to be killed."""
 
 
+LAST_FLUSH = """
+import os, resource, sys
+from pathlib import Path
+from logboom.nodes.log.keys import log_key
+from logboom.nodes.log.storage import WriteSet
+from logboom.nodes.disk.rocks_storage import RocksStorage
+from logboom.wire.errors import StartError
+
+def limit():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+
+path, how = Path(sys.argv[1]), sys.argv[2]
+if how == "open":
+    limit()
+    try:
+        RocksStorage(path, "broker-1")
+    except StartError as error:
+        print(error, flush=True)
+    os._exit(0)
+store = RocksStorage(path, "broker-1")
+for number in range(8):
+    writes = WriteSet()
+    writes.put("log", log_key(1, 0, number), number.to_bytes(8, "big") * 400)
+    writes.put("state", b"end", number.to_bytes(8, "big"))
+    writes.put("compact", log_key(1, 0, number), bytes(500_000))
+    store.write(writes)
+    store.sync()
+if how == "close":
+    limit()
+    store.close()
+os._exit(0)
+"""
+"""Fills a store, and closes or opens it on a disk that takes no large file."""
+RECORD_HEAD = 36
+
+
 def one(number: int) -> WriteSet:
     writes = WriteSet()
     writes.put("log", log_key(1, 0, number), number.to_bytes(8, "big") * 400)
@@ -48,10 +102,13 @@ def offsets(store: RocksStorage) -> list[int]:
     return [int.from_bytes(entry[:8], "big") for _, entry in scan]
 
 
-def write_and_kill(path: Path, count: int) -> int:
-    """Let a child write and be killed (-9) in the middle; the last number that it acknowledged."""
+def write_and_kill(path: Path, count: int, *, older: bool = False) -> int:
+    """Let a child write and be killed (-9) in the middle; the last number that it acknowledged.
+
+    `older`: the store is one of format 3, with RocksDB's own write-ahead log.
+    """
     child = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path), str(count)],
+        [sys.executable, "-c", WRITER, str(path), str(count), *(["older"] if older else [])],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -70,6 +127,23 @@ def write_and_kill(path: Path, count: int) -> int:
 
 def newest_wal(path: Path) -> Path:
     return max((path / "db").glob("*.log"), key=lambda file: int(file.stem))
+
+
+def newest_journal(path: Path) -> tuple[Path, SegmentHeader, SegmentContent]:
+    """The segment that was written last, and what is in it."""
+    found = []
+    for file in (path / "db").glob("*.journal"):
+        content = file.read_bytes()
+        header = read_header(content)
+        if header is not None:
+            found.append((header.ordinal, file, header, scan_segment(header, content)))
+    _, file, header, segment = max(found)
+    return file, header, segment
+
+
+def remove_newest_log(path: Path, *, older: bool) -> None:
+    """Take the write-ahead log, or the journal."""
+    (newest_wal(path) if older else newest_journal(path)[0]).unlink()
 
 
 def damage(file: Path, at: int) -> None:
@@ -148,8 +222,21 @@ def test_all_synced_writes_survive_kill_9(tmp_path: Path) -> None:
 
 def test_a_torn_tail_that_was_never_synced_is_no_suspicion(tmp_path: Path) -> None:
     write_and_kill(tmp_path, 10)
-    wal = newest_wal(tmp_path)
+    file, _, segment = newest_journal(tmp_path)
+    content = file.read_bytes()
+    first = segment.records[0]
     # What a power failure leaves of a write that was under way: the head of a record.
+    head = content[first.at - RECORD_HEAD : first.at + 100]
+    file.write_bytes(content[: segment.end] + head + content[segment.end + len(head) :])
+    store = RocksStorage(tmp_path, "broker-1")
+    assert offsets(store)[:6] == list(range(6))
+    assert not store.suspect
+    store.close()
+
+
+def test_a_torn_tail_of_an_older_store_is_no_suspicion(tmp_path: Path) -> None:
+    write_and_kill(tmp_path, 10, older=True)
+    wal = newest_wal(tmp_path)
     with wal.open("ab") as file:
         file.write(wal.read_bytes()[:100])
     store = RocksStorage(tmp_path, "broker-1")
@@ -158,8 +245,22 @@ def test_a_torn_tail_that_was_never_synced_is_no_suspicion(tmp_path: Path) -> No
     store.close()
 
 
-def test_q13_a_flipped_bit_in_the_write_ahead_log_makes_the_store_suspect(tmp_path: Path) -> None:
+def test_q13_a_flipped_bit_in_the_journal_makes_the_store_suspect(tmp_path: Path) -> None:
     acked = write_and_kill(tmp_path, 40)
+    file, _, segment = newest_journal(tmp_path)
+    damage(file, segment.end // 2)
+    # Its number is that of long ago, as after a power failure: the journal itself is the proof.
+    folder = DataFolder(tmp_path, "broker-1")
+    folder.put_synced(1)
+    folder.close()
+    store = RocksStorage(tmp_path, "broker-1")
+    assert store.suspect
+    assert 0 < len(offsets(store)) < acked
+    store.close()
+
+
+def test_q13_a_flipped_bit_in_an_older_store_s_log_makes_it_suspect(tmp_path: Path) -> None:
+    acked = write_and_kill(tmp_path, 40, older=True)
     wal = newest_wal(tmp_path)
     damage(wal, wal.stat().st_size // 2)
     store = RocksStorage(tmp_path, "broker-1")
@@ -168,8 +269,22 @@ def test_q13_a_flipped_bit_in_the_write_ahead_log_makes_the_store_suspect(tmp_pa
     store.close()
 
 
-def test_q13_a_damaged_length_is_no_torn_write(tmp_path: Path) -> None:
-    write_and_kill(tmp_path, 10)
+@pytest.mark.parametrize("at", [0, 4, 8, 12, 20, 28, 40])
+def test_q13_damage_to_the_last_record_is_no_torn_write(tmp_path: Path, at: int) -> None:
+    acked = write_and_kill(tmp_path, 10)
+    file, _, segment = newest_journal(tmp_path)
+    last = segment.records[acked]
+    content = file.read_bytes()[: last.at + last.size]
+    file.write_bytes(content.ljust(file.stat().st_size, b"\0"))
+    damage(file, last.at - RECORD_HEAD + at)
+    store = RocksStorage(tmp_path, "broker-1")
+    assert store.suspect
+    assert offsets(store) == list(range(acked))
+    store.close()
+
+
+def test_q13_a_damaged_length_in_an_older_store_is_no_torn_write(tmp_path: Path) -> None:
+    write_and_kill(tmp_path, 10, older=True)
     wal = newest_wal(tmp_path)
     content = wal.read_bytes()
     # The last record's length (bytes 4 and 5 of its head) grows past the end of the file: RocksDB
@@ -186,9 +301,10 @@ def _is_head(content: bytes, at: int) -> bool:
     return at + 7 + int.from_bytes(content[at + 4 : at + 6], "little") == len(content)
 
 
-def test_q13_a_lost_write_ahead_log_makes_the_store_suspect(tmp_path: Path) -> None:
-    write_and_kill(tmp_path, 10)
-    newest_wal(tmp_path).unlink()
+@pytest.mark.parametrize("older", [False, True])
+def test_q13_a_lost_log_makes_the_store_suspect(tmp_path: Path, older: bool) -> None:
+    write_and_kill(tmp_path, 10, older=older)
+    remove_newest_log(tmp_path, older=older)
     store = RocksStorage(tmp_path, "broker-1")
     assert store.suspect
     store.close()
@@ -196,7 +312,7 @@ def test_q13_a_lost_write_ahead_log_makes_the_store_suspect(tmp_path: Path) -> N
 
 def test_a_store_stays_suspect_until_the_name_servers_know(tmp_path: Path) -> None:
     write_and_kill(tmp_path, 10)
-    newest_wal(tmp_path).unlink()
+    remove_newest_log(tmp_path, older=False)
     RocksStorage(tmp_path, "broker-1").close()
     again = RocksStorage(tmp_path, "broker-1")
     assert again.suspect
@@ -204,6 +320,252 @@ def test_a_store_stays_suspect_until_the_name_servers_know(tmp_path: Path) -> No
     again.close()
     store = RocksStorage(tmp_path, "broker-1")
     assert not store.suspect
+    store.close()
+
+
+def test_an_older_store_goes_on_with_a_journal(tmp_path: Path) -> None:
+    acked = write_and_kill(tmp_path, 20, older=True)
+    assert not list((tmp_path / "db").glob("*.journal"))
+    store = RocksStorage(tmp_path, "broker-1")
+    found = offsets(store)
+    assert len(found) > acked
+    assert not store.suspect
+    for number in range(len(found), len(found) + 5):
+        store.write(one(number))
+    store.sync()
+    copy = tmp_path.with_name(f"{tmp_path.name}-killed")
+    shutil.copytree(tmp_path, copy)
+    store.close()
+    assert all(file.stat().st_size == 0 for file in (copy / "db").glob("*.log"))
+    again = RocksStorage(copy, "broker-1")
+    assert offsets(again) == list(range(len(found) + 5))
+    assert not again.suspect
+    again.close()
+
+
+BUSY = """
+import os, sys, time
+from pathlib import Path
+from logboom.nodes.disk import rocks_storage, write_journal
+from logboom.nodes.log.keys import log_key
+from logboom.nodes.log.storage import WriteSet
+
+rocks_storage.LOG_BUFFER, rocks_storage.SAMPLE_BYTES = 1 << 20, 1 << 14
+write_journal.SEGMENT_BYTES = 1 << 20
+store = rocks_storage.RocksStorage(Path(sys.argv[1]), "broker-1")
+for number in range(int(sys.argv[2])):
+    writes = WriteSet()
+    writes.put("log", log_key(1, 0, number), number.to_bytes(8, "big") * 400)
+    writes.put("state", b"end", number.to_bytes(8, "big"))
+    store.write(writes)
+    if number % 7 == 0 or number == int(sys.argv[2]) - 1:
+        store.sync()
+        while store.congested():
+            # RocksDB flushes in threads of its own.
+            time.sleep(0.001)
+os.kill(os.getpid(), 9)
+"""
+"""RocksDB flushes all the time; the process dies while it does."""
+
+
+def test_what_rocksdb_flushes_by_itself_needs_no_journal_any_more(tmp_path: Path) -> None:
+    """Segments are used again, and what a kill leaves is complete in all families alike."""
+    count = 6_000
+    words = [sys.executable, "-c", BUSY, str(tmp_path), str(count)]
+    assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
+    size = sum(file.stat().st_size for file in (tmp_path / "db").glob("*.journal"))
+    assert size < count * 3_200 * 3 / 4
+    store = RocksStorage(tmp_path, "broker-1")
+    assert offsets(store) == list(range(count))
+    assert store.get("state", b"end") == (count - 1).to_bytes(8, "big")
+    assert not store.suspect
+    store.close()
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_q14_a_journal_that_fails_ends_the_store_and_tears_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, error: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    store = RocksStorage(tmp_path, "broker-1")
+    for number in range(3):
+        writes = one(number)
+        writes.put("state", b"end", number.to_bytes(8, "big"))
+        store.write(writes)
+        if number == 1:
+            store.sync()
+            monkeypatch.setattr(JournalFiles, operation, refuse)
+    with pytest.raises(DataDamaged, match=os.strerror(error)):
+        store.sync()
+    monkeypatch.undo()
+    with pytest.raises(DataDamaged, match="failed before"):
+        store.sync()
+    assert store.out_of_room == (error == errno.ENOSPC)
+    store.close()
+    again = RocksStorage(tmp_path, "broker-1")
+    found = offsets(again)
+    assert found in ([0, 1], [0, 1, 2])
+    assert again.get("state", b"end") == found[-1].to_bytes(8, "big")
+    assert not again.suspect
+    again.close()
+
+
+def test_q14_a_last_flush_that_fails_leaves_all_families_at_one_point(tmp_path: Path) -> None:
+    """The last family does not go to disk, and those before it would."""
+    words = [sys.executable, "-c", LAST_FLUSH, str(tmp_path), "close"]
+    subprocess.run(words, check=True)
+    # Without its journal the store is what RocksDB has flushed.
+    for file in (tmp_path / "db").glob("*.journal"):
+        file.unlink()
+    store = RocksStorage(tmp_path, "broker-1")
+    assert store.suspect
+    assert offsets(store) == []
+    assert store.get("state", b"end") is None
+    store.close()
+
+
+def test_q14_an_opening_that_fails_leaves_all_families_at_one_point(tmp_path: Path) -> None:
+    """The last family does not go to disk, and those before it would."""
+    words = [sys.executable, "-c", LAST_FLUSH, str(tmp_path)]
+    subprocess.run([*words, "killed"], check=True)
+    child = subprocess.run([*words, "open"], check=True, stdout=subprocess.PIPE)
+    assert b"check the disk, then start again" in child.stdout
+    for file in (tmp_path / "db").glob("*.journal"):
+        file.unlink()
+    store = RocksStorage(tmp_path, "broker-1")
+    assert offsets(store) == []
+    assert store.get("state", b"end") is None
+    assert list(store.scan("compact", b"", b"\xff")) == []
+    store.close()
+
+
+def test_a_store_that_is_closed_is_flushed_in_full(tmp_path: Path) -> None:
+    store = RocksStorage(tmp_path, "broker-1")
+    for number in range(3):
+        store.write(one(number))
+    store.close()
+    for file in (tmp_path / "db").glob("*.journal"):
+        file.unlink()
+    again = RocksStorage(tmp_path, "broker-1")
+    assert offsets(again) == [0, 1, 2]
+    assert not again.suspect
+    again.close()
+
+
+def test_a_sync_that_is_broken_off_ends_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop syncs by itself now and then, and Ctrl-C meets it there."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    store = RocksStorage(tmp_path, "broker-1")
+    store.write(one(0))
+    monkeypatch.setattr(JournalFiles, "write", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        store.sync()
+    monkeypatch.undo()
+    store.write(one(1))
+    with pytest.raises(DataDamaged, match="failed before"):
+        store.sync()
+    store.close()
+    again = RocksStorage(tmp_path, "broker-1")
+    assert offsets(again) == [0, 1]
+    again.close()
+
+
+def test_small_writes_alone_pause_the_loop_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Families are flushed together, and only the default one has an entry of each write."""
+    store = RocksStorage(tmp_path, "broker-1")
+    assert not store.congested()
+    waiting = SimpleNamespace(property_int_value={"rocksdb.num-immutable-mem-table": 3}.get)
+    monkeypatch.setattr(store, "_database", waiting)
+    assert store.congested()
+    monkeypatch.undo()
+    store.close()
+
+
+def test_q13_a_segment_whose_header_is_damaged_makes_the_store_suspect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing in the journal proves that there was a last segment, but a header that is no header."""
+    write_and_kill(tmp_path, 10)
+    file, _, _ = newest_journal(tmp_path)
+    for page in (0, 4096):
+        damage(file, page + 9)
+    folder = DataFolder(tmp_path, "broker-1")
+    folder.put_synced(0)
+    folder.close()
+    store = RocksStorage(tmp_path, "broker-1")
+    assert store.suspect
+    assert f"the header of {file.name} is damaged" in caplog.text
+    store.absolve()
+    store.close()
+    # The file is used again, and damage that was reported is over.
+    again = RocksStorage(tmp_path, "broker-1")
+    assert not again.suspect
+    again.close()
+
+
+def test_q13_a_header_that_the_disk_refuses_is_no_empty_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_and_kill(tmp_path, 10)
+    folder = DataFolder(tmp_path, "broker-1")
+    folder.put_synced(0)
+    folder.close()
+    read = os.pread
+
+    def refuse(handle: int, size: int, at: int) -> bytes:
+        name = Path(f"/proc/self/fd/{handle}").readlink().name
+        if name.endswith(".journal") and at < 8192:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(handle, size, at)
+
+    monkeypatch.setattr(os, "pread", refuse)
+    store = RocksStorage(tmp_path, "broker-1")
+    assert store.suspect
+    monkeypatch.undo()
+    store.close()
+
+
+def test_a_page_that_the_disk_refuses_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"a" * 4096 + b"b" * 4096 + b"c" * 100)
+    read = os.pread
+
+    def refuse(handle: int, size: int, at: int) -> bytes:
+        if at < 8192 and at + size > 4096:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(handle, size, at)
+
+    monkeypatch.setattr(os, "pread", refuse)
+    found = JournalFiles(tmp_path).read("file")
+    assert found == b"a" * 4096 + b"\xff" * 4096 + b"c" * 100
+
+
+def test_opening_needs_room_for_what_the_journal_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RocksStorage(tmp_path, "broker-1")
+    writes = WriteSet()
+    writes.put("log", log_key(1, 0, 0), os.urandom(8 << 20))
+    store.write(writes)
+    store.sync()
+    block = os.statvfs(tmp_path).f_frsize
+    for room, enough in ((OPENING_BYTES + (7 << 20), False), (OPENING_BYTES + (10 << 20), True)):
+        found = SimpleNamespace(f_bavail=room // block, f_frsize=block)
+        monkeypatch.setattr(os, "statvfs", lambda _path, found=found: found)
+        assert has_room(tmp_path) == enough
+    monkeypatch.undo()
     store.close()
 
 
@@ -406,15 +768,28 @@ def test_a_store_that_cannot_be_opened_says_which_file_is_damaged_and_what_to_do
     assert data <= {file.name for file in (tmp_path / "damaged-1").iterdir()}
 
 
-def test_a_damaged_write_ahead_log_is_named_and_what_follows_from_it(
+def test_a_damaged_journal_is_named_and_what_follows_from_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store_id = filled(tmp_path)
+    file, _, segment = newest_journal(tmp_path)
+    damage(file, segment.end // 2)
+    store = RocksStorage(tmp_path, "broker-1")
+    assert store.suspect
+    assert store.store_id == store_id
+    store.close()
+    assert re.search(r"write \d+ was synced, but the journal ends at write \d+", caplog.messages[0])
+    assert "Every queue of this broker may lack its newest entries" in caplog.messages[0]
+
+
+def test_a_damaged_write_ahead_log_of_an_older_store_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_and_kill(tmp_path, 10, older=True)
     wal = newest_wal(tmp_path)
     damage(wal, wal.stat().st_size // 2)
     store = RocksStorage(tmp_path, "broker-1")
     assert store.suspect
-    assert store.store_id == store_id
     store.close()
     assert "the write-ahead log is damaged" in caplog.messages[0]
     assert "Every queue of this broker may lack its newest entries" in caplog.messages[0]

@@ -97,7 +97,7 @@ class Writer:
         replica.written = replica.synced = replica.end
 
     def reopen(self) -> None:
-        """A restart: what was in the write-ahead log goes into tables and blob files."""
+        """A restart: what was in the journal goes into tables and blob files."""
         self.store.close()
         self.store = RocksStorage(self.path, BROKER)
 

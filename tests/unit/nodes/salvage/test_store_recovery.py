@@ -8,15 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from logboom.nodes.disk.data_folder import FORMAT
+from logboom.nodes.disk.journal_records import RECORDS_START, read_header, scan_segment
 from logboom.nodes.disk.rocks_storage import RocksStorage
 from logboom.nodes.salvage.recovery_marks import is_recovered
 from logboom.nodes.salvage.store_recovery import RecoveryPlan, inspect, read_store_folder
 from logboom.wire.errors import StartError
 from tests.thorough import seeds
+from tests.unit.nodes.disk.older_store import write_older_stores
 from tests.unit.nodes.salvage.stores import BROKER, TOPIC, Writer, held, is_filler, view
 
 DAMAGED_AT_MOST = 70
 """Entries that one bit may cost: what stands in one block of a table or a write-ahead log."""
+MOST_OF_A_TURN = 2
+"""Entries that one bit in the journal may cost: an entry, and one that borrows its body."""
 
 
 def nothing(_done: int) -> None:
@@ -25,8 +30,20 @@ def nothing(_done: int) -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Writer]:
-    """A store with tables, blob files, and a write-ahead log that was not flushed."""
-    path = tmp_path_factory.mktemp("whole") / "data"
+    """A store with tables, blob files, and a journal that was not flushed."""
+    return written(tmp_path_factory.mktemp("whole") / "data")
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Writer]:
+    """The same in format 3: a write-ahead log in place of the journal."""
+    with pytest.MonkeyPatch.context() as patch:
+        write_older_stores(patch)
+        return written(tmp_path_factory.mktemp("older") / "data")
+
+
+def written(path: Path) -> tuple[Path, Writer]:
+    """A store that was killed, and who wrote it."""
     writer = Writer(path)
     writer.write(160)
     writer.reopen()
@@ -60,34 +77,47 @@ def copied(whole: tuple[Path, Writer], tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("landed", [3, FORMAT])
 def test_a_store_that_is_whole_comes_back_byte_for_byte(
-    whole: tuple[Path, Writer], tmp_path: Path
+    whole: tuple[Path, Writer], older: tuple[Path, Writer], tmp_path: Path, landed: int
 ) -> None:
-    folder = copied(whole, tmp_path)
+    source = older if landed < FORMAT else whole
+    folder = copied(source, tmp_path)
+    assert read_store_folder(folder).format == landed
     set_aside(folder)
     plan = recover(folder)
     assert [(queue.topic, queue.left, queue.chain.lost) for queue in plan.queues] == [
         ("single", "", 0),
         ("single", "", 0),
     ]
-    assert held(folder) == whole[1].entries
-    assert read_store_folder(folder).format == 2
+    assert held(folder) == source[1].entries
+    assert read_store_folder(folder).format == FORMAT
 
 
-FILES = ["*.sst", "*.blob", "*.log", "MANIFEST-*", "CURRENT", "OPTIONS-*", "IDENTITY"]
+LOGS = ["*.journal", "*.log"]
+FILES = ["*.sst", "*.blob", *LOGS, "MANIFEST-*", "CURRENT", "OPTIONS-*", "IDENTITY"]
 
 
 @pytest.mark.parametrize("pattern", FILES)
 @pytest.mark.parametrize("seed", seeds(4))
 def test_q14_one_flipped_bit_costs_what_stands_there_and_is_told(
-    whole: tuple[Path, Writer], tmp_path: Path, pattern: str, seed: int
+    whole: tuple[Path, Writer],
+    older: tuple[Path, Writer],
+    tmp_path: Path,
+    pattern: str,
+    seed: int,
 ) -> None:
     rng = random.Random(f"{pattern} {seed}")
+    whole = older if pattern == "*.log" else whole
     folder = copied(whole, tmp_path)
     files = [file for file in sorted((folder / "db").glob(pattern)) if file.stat().st_size]
     file = max(files, key=lambda each: each.stat().st_size) if seed < 2 else rng.choice(files)
     content = bytearray(file.read_bytes())
-    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    begin, end = 0, len(content)
+    if pattern == "*.journal" and (header := read_header(bytes(content))) is not None:
+        # Behind the end there are only zeros.
+        begin, end = RECORDS_START, scan_segment(header, bytes(content)).end
+    content[rng.randrange(begin, end)] ^= 1 << rng.randrange(8)
     file.write_bytes(content)
     set_aside(folder)
     plan = recover(folder)
@@ -110,10 +140,12 @@ def test_q14_one_flipped_bit_costs_what_stands_there_and_is_told(
         beyond = plan.torn and place >= ends[queue]
         assert is_control or beyond or (queue, place.offset) in lost
     assert plan.torn or ends == whole[1].ends()
-    assert plan.torn == (pattern == "*.log")
-    if pattern in FILES[3:]:
+    assert plan.torn == (pattern in LOGS)
+    if pattern in FILES[4:]:
         assert found == entries
-    assert read_store_folder(folder).format == (3 if lost else 2)
+    if pattern == "*.journal":
+        # A damaged record takes nothing else along.
+        assert len(missing) <= MOST_OF_A_TURN
 
 
 def whole_messages(entry: bytes) -> int:
@@ -121,10 +153,11 @@ def whole_messages(entry: bytes) -> int:
     return int.from_bytes(entry[36:40], "little")
 
 
-@pytest.mark.parametrize("pattern", ["*.sst", "*.blob", "*.log"])
+@pytest.mark.parametrize("pattern", ["*.sst", "*.blob", *LOGS])
 def test_a_file_that_is_gone_costs_what_stood_in_it(
-    whole: tuple[Path, Writer], tmp_path: Path, pattern: str
+    whole: tuple[Path, Writer], older: tuple[Path, Writer], tmp_path: Path, pattern: str
 ) -> None:
+    whole = older if pattern == "*.log" else whole
     folder = copied(whole, tmp_path)
     max((folder / "db").glob(pattern), key=lambda each: each.stat().st_size).unlink()
     set_aside(folder)
@@ -146,6 +179,9 @@ def test_inspect_tells_of_each_store_and_changes_nothing(
     assert messages == sum(end.offset for end in whole[1].ends().values())
     assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
     set_aside(folder)
+    (segment,) = today.journal
+    assert segment.records == segment.last - segment.first + 1 > 60
+    assert not segment.torn
     names = [store.name for store in inspect(read_store_folder(folder), nothing)]
     assert names == ["db", "damaged-1"]
     aside = read_store_folder(folder / "damaged-1")
