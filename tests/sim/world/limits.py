@@ -65,7 +65,6 @@ CONSTANTS: Final[Mapping[str, tuple[int, ...]]] = {
     NODES + "log.index._NOTED": FEW,
     NODES + "log.index_rows.LOOKUP_BLOCKS": FEW,
     NODES + "log.queues.SNAPSHOT_BYTES": BYTES,
-    NODES + "log.retention.CONTROLS": FEW,
     NODES + "log.retention.STEPS": (20, 60),
     NODES + "parked.carry.BATCHES_AT_ONCE": FEW,
     NODES + "parked.carry.BYTES_AT_ONCE": BYTES,

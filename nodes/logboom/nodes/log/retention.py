@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from logboom.nodes.log.index import QueueIndex
+from logboom.nodes.log import index as queue_index
 from logboom.nodes.log.index_rows import block_at, checkpoint
 from logboom.nodes.log.keys import Position, log_key, queue_key
 from logboom.nodes.log.log_state import LogState, put_record
@@ -24,8 +24,6 @@ from logboom.wire.batch import validate_batch
 
 STEPS: Final = 256
 """Blocks or batches that one call removes at most."""
-CONTROLS: Final = 4096
-"""Control entries that are removed together with the batch after them, without an index block."""
 
 
 class RetentionPolicy(NamedTuple):
@@ -81,7 +79,7 @@ def plan_removal(
 
 
 def stage_removal(
-    writes: WriteSet, topic_id: int, queue: int, record: LogState, index: QueueIndex
+    writes: WriteSet, topic_id: int, queue: int, record: LogState, index: queue_index.QueueIndex
 ) -> None:
     """Stage the removal of everything before the start of `record`, and the record."""
     start = record.start
@@ -114,14 +112,15 @@ def _batch(
 ) -> _RemovableRun | None:
     """Return the first batch with the control entries before it, if it has expired.
 
-    It must be completely below `limit`. After very many control entries it waits for its index
-    block, if it is to have one.
+    It must be completely below `limit`. If the control entries alone fill an index block, it waits
+    for that block, which ends with the batch. It never waits for a longer block: that may reach
+    beyond `limit`, or not be full for as long as the queue is idle.
     """
     size = 0
     at = Position(start, 0)
     first, end = log_key(topic_id, queue, start), log_key(topic_id, queue, limit)
-    for entries, (_, entry) in enumerate(storage.scan("log", first, end)):
-        if entries > CONTROLS and _has_block(storage, topic_id, queue, start):
+    for _, entry in storage.scan("log", first, end):
+        if size >= queue_index.BLOCK_BYTES and _has_block(storage, topic_id, queue, start):
             return None
         # Checked, because a flipped bit in the time would remove the batch too early.
         head = validate_batch(entry)

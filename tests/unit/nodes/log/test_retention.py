@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from logboom.nodes.log import index_rows, retention
+from logboom.nodes.log import index, index_rows
 from logboom.nodes.log.index import BLOCK_ENTRIES, QueueIndex
 from logboom.nodes.log.index_rows import block_at, checkpoint
 from logboom.nodes.log.keys import Position, log_key, queue_end, queue_key
@@ -140,17 +140,52 @@ def test_control_entries_go_with_the_batch_behind_them() -> None:
 
 
 def test_very_many_control_entries_wait_for_their_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "CONTROLS", 10)
     log = a_log()
     for _ in range(11):
         log.control()
+    monkeypatch.setattr(index, "BLOCK_BYTES", stored_size(log))
     for _ in range(BLOCK_ENTRIES):
         log.append()
     assert not run(log, RetentionPolicy(1_000, None), wall_ms=5_500)
     log.advance()
+    # It ends with the batch, and so never reaches beyond a limit behind this.
+    block = block_at(log.storage, TOPIC, QUEUE, 0)
+    assert block is not None
+    assert block.next_offset == 1
     assert run(log, RetentionPolicy(1_000, None), wall_ms=5_500)
     assert log.record.start == BLOCK_ENTRIES
     assert log.record.size == stored_size(log)
+
+
+MANY_CONTROLS = 5_000
+
+
+def test_many_control_entries_go_though_their_block_reaches_past_the_limit() -> None:
+    """The limit of a follower is its leader's log start, and their blocks need not be the same."""
+    log = a_log()
+    for _ in range(MANY_CONTROLS):
+        log.control()
+    for _ in range(BLOCK_ENTRIES):
+        log.append()
+    log.advance()
+    block = block_at(log.storage, TOPIC, QUEUE, 0)
+    assert block is not None
+    assert block.next_offset > 1
+    assert run(log, RetentionPolicy(None, 0), limit=1)
+    assert log.record.start == 1
+    assert log.record.size == stored_size(log)
+
+
+def test_many_control_entries_of_an_idle_queue_go_though_no_block_is_full() -> None:
+    log = a_log()
+    for _ in range(MANY_CONTROLS):
+        log.control()
+    log.append()
+    log.advance()
+    assert block_at(log.storage, TOPIC, QUEUE, 0) is None
+    assert run(log, RetentionPolicy(1_000, None), wall_ms=5_500)
+    assert log.record.start == 1
+    assert log.record.size == stored_size(log) == 0
 
 
 PARTED_BATCHES = BLOCK_ENTRIES - 1
@@ -159,7 +194,6 @@ PARTED_BATCHES = BLOCK_ENTRIES - 1
 
 def in_the_middle_of_a_block(monkeypatch: pytest.MonkeyPatch) -> Log:
     """A log whose block was removed in part, down to more control entries than are read."""
-    monkeypatch.setattr(retention, "CONTROLS", 10)
     log = a_log()
     for number in range(PARTED_BATCHES):
         if number == 7:
@@ -169,6 +203,8 @@ def in_the_middle_of_a_block(monkeypatch: pytest.MonkeyPatch) -> Log:
     log.advance()
     assert run(log, RetentionPolicy(50, None), wall_ms=100)
     assert log.record.start == 7
+    # As if blocks had been larger when this one was built.
+    monkeypatch.setattr(index, "BLOCK_BYTES", 500)
     return log
 
 
