@@ -180,7 +180,8 @@ class ReplicateHandler(Service):
     def _take(self, follower: FetchSession, asked: FollowerPosition, turn: BrokerTurn) -> None:
         key = (asked.topic_id, asked.queue)
         fetch = follower.fetches.get(key)
-        if fetch is None:
+        if fetch is None or fetch.asked.leader_epoch != asked.leader_epoch:
+            # Whoever begins in a new epoch has forgotten what it was told of the HW in another.
             fetch = follower.fetches[key] = SessionQueue(asked)
         fetch.asked = asked
         follower.news[key] = None

@@ -86,6 +86,19 @@ def test_a_high_watermark_that_was_not_heard_is_told_again() -> None:
     assert two.answer().answers[0].hw_offset == 2
 
 
+def test_a_follower_that_begins_in_a_new_epoch_is_told_the_high_watermark_again() -> None:
+    """It learned of no leader between two epochs of ours, and so remained in its session."""
+    rig, two = leader()
+    rig.client().ask(produce(), [batch(2)])
+    two.ask(fetch(0, (Position(2), 1)))
+    rig.settle(0.005)
+    assert two.answer().answers[0].hw_offset == 2
+    rig.lead(epoch=3, isr=BOTH, replicas=BOTH)
+    two.ask(fetch(1, (Position(2), 1), epoch=3))
+    rig.settle(0.005)
+    assert two.answer().answers[0].hw_offset == 2
+
+
 @pytest.mark.parametrize(
     ("number", "session"), [(1, 7), (3, 8), (5, 7)], ids=["gap", "unknown", "far"]
 )
