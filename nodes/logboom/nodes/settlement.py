@@ -71,6 +71,7 @@ class LogApplier(Service):
             if self._queues.replicas.get(key) is not replica or replica.damage is not None:
                 continue
             reach, more, decided = replica.hw, False, False
+            staged = len(turn.writes)
             if replica.parked.behind:
                 try:
                     applied = replica.parked.apply(reach, self._queues.storage, turn.writes)
@@ -80,11 +81,12 @@ class LogApplier(Service):
                 reach, more = applied.reach, applied.more
                 decided = bool(applied.decided)
                 if applied.changed:
-                    self._queues.touch(replica)
                     self._release_scheduler.applied(replica, applied)
-            if replica.cursors.apply(reach, turn.writes):
-                self._queues.touch(replica)
+            replica.cursors.apply(reach, turn.writes)
             replica.applied = reach
+            if len(turn.writes) > staged:
+                turn.derived += len(turn.writes) - staged
+                self._queues.touch_derived(replica)
             if decided:
                 for follow in self._followers:
                     follow(replica, turn)
@@ -124,11 +126,13 @@ class LogIndexer(Service):
             if replica.index.reach >= min(replica.hw, replica.written):
                 continue
             left -= 1
+            staged = len(turn.writes)
             try:
                 more = replica.index.advance(turn.writes, min(replica.hw, replica.written), 1)
             except (DataDamaged, DamagedBatch) as error:
                 self._repair.found(replica, DamagedEntry(error.text, replica.index.reach))
                 continue
+            turn.derived += len(turn.writes) - staged
             if more:
                 self._to_index[key] = replica
         self._more = bool(self._to_index)

@@ -16,13 +16,16 @@ from logboom.wire.frames import Frame, encode
 class BrokerTurn:
     """One call of `Broker.handle`."""
 
-    __slots__ = ("batches", "mono", "now", "out", "read", "unsent_bytes", "writes")
+    __slots__ = ("batches", "derived", "mono", "now", "out", "read", "unsent_bytes", "writes")
 
     def __init__(self, now: Instant) -> None:
         self.now = now
         self.mono = now.mono
         self.out = Effects()
         self.writes = WriteSet()
+        self.derived = 0
+        """Operations in `writes` that follow from the log. If they are lost with the power, they are
+        derived again, so they do not need a sync of their own."""
         self.batches: Sequence[Frame] = ()
         """The batches of the request that is being served."""
         self.read = 0

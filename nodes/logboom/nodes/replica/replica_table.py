@@ -24,6 +24,8 @@ REREAD_BYTES: Final = 512 * 1024 * 1024
 """Approximate bytes that opening all queues may read to rebuild producer windows."""
 MIN_SNAPSHOT_BYTES: Final = 64 * 1024
 """Minimum bytes appended to a queue between two writes of its producer windows."""
+DERIVED_BYTES: Final = 256 * 1024
+"""Bytes of derived rows that may wait for the sync of another turn."""
 
 
 class ReplicaTable:
@@ -42,6 +44,9 @@ class ReplicaTable:
         self.led: dict[QueueKey, Replica] = {}
         """Those that this broker leads."""
         self._dirty: dict[QueueKey, Replica] = {}
+        self._derived: dict[QueueKey, Replica] = {}
+        self._derived_bytes = 0
+        """Bytes of derived rows since the last turn with a token."""
         self._to_recount: dict[QueueKey, Replica] = {}
         self._hw_moved: dict[QueueKey, Replica] = {}
         self._staged: list[Replica] = []
@@ -94,6 +99,7 @@ class ReplicaTable:
         replica.drop(turn.writes)
         self.replicas.pop(replica.key, None)
         self._dirty.pop(replica.key, None)
+        self._derived.pop(replica.key, None)
         if self.by_name.get((replica.topic, replica.queue)) is replica:
             del self.by_name[replica.topic, replica.queue]
         held = self._held.get(replica.topic, {})
@@ -104,6 +110,10 @@ class ReplicaTable:
     def touch(self, replica: Replica) -> None:
         """Note that the replica's log changed in this turn."""
         self._dirty[replica.key] = replica
+
+    def touch_derived(self, replica: Replica) -> None:
+        """Note that only what is derived from the replica's log changed (`BrokerTurn.derived`)."""
+        self._derived[replica.key] = replica
 
     def recount(self, replica: Replica) -> None:
         """Note that the HW of a queue that is led here may rise; the turn counts once, at its end."""
@@ -146,17 +156,31 @@ class ReplicaTable:
             self.cache.trim()
 
     def commit(self, turn: BrokerTurn) -> None:
-        """End a turn: stage the records of changed replicas, and number its sync."""
+        """End a turn: stage the records of changed replicas, and number its sync.
+
+        A turn that writes nothing but derived rows gets no number: nobody waits for these, and the
+        next sync includes them.
+        """
         marks = []
         for replica in self._dirty.values():
             replica.stage_record(turn.writes, self.windows_every)
             marks.append((replica, replica.cuts, replica.end))
             self._staged.append(replica)
+        staged = len(turn.writes)
+        for key, replica in self._derived.items():
+            if key not in self._dirty:
+                replica.stage_record(turn.writes, self.windows_every)
         self._dirty.clear()
+        self._derived.clear()
         if not len(turn.writes):
             return
-        self.token += 1
         turn.out.writes = turn.writes
+        if staged == turn.derived:
+            self._derived_bytes += turn.writes.size
+            if self._derived_bytes < DERIVED_BYTES:
+                return
+        self._derived_bytes = 0
+        self.token += 1
         turn.out.token = self.token
         if marks:
             self._marks.append((self.token, marks))

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from logboom.nodes.log.keys import Position
 from logboom.nodes.replica.replica import SNAPSHOT_BYTES, Replica
-from logboom.nodes.replica.replica_table import MIN_SNAPSHOT_BYTES, ReplicaTable
+from logboom.nodes.replica.replica_table import (
+    DERIVED_BYTES,
+    MIN_SNAPSHOT_BYTES,
+    ReplicaTable,
+)
 from logboom.nodes.turn import BrokerTurn
 from logboom.wire.actor import Instant
 from logboom.wire.batch import validate_batch
@@ -96,3 +100,48 @@ def test_many_queues_write_their_windows_down_more_often() -> None:
     for number in range(20_000):
         queues.replicas[1, number] = None  # type: ignore[assignment]  # only counted here
     assert queues.windows_every == MIN_SNAPSHOT_BYTES
+
+
+def derive(queues: ReplicaTable, replica: Replica, turn: BrokerTurn, size: int = 1) -> None:
+    """What `LogApplier` does with an entry below the HW."""
+    turn.writes.put("parked", b"row", bytes(size))
+    turn.derived += 1
+    queues.touch_derived(replica)
+
+
+def test_derived_rows_wait_for_the_sync_of_another_turn() -> None:
+    queues = ReplicaTable(SimulatedStorage("store"), 1 << 20)
+    replica = led(queues)
+    turn = turn_of(queues)
+    derive(queues, replica, turn)
+    queues.commit(turn)
+    assert (turn.out.token, len(turn.writes)) == (0, 2), "the row, and the queue's record"
+    assert turn.out.writes is turn.writes
+    turn = turn_of(queues)
+    derive(queues, replica, turn)
+    append(queues, replica, turn)
+    queues.commit(turn)
+    assert turn.out.token == 1
+    assert queues.synced(1) == [replica]
+
+
+def test_a_write_that_somebody_may_wait_for_is_synced_beside_derived_rows() -> None:
+    queues = ReplicaTable(SimulatedStorage("store"), 1 << 20)
+    replica = led(queues)
+    turn = turn_of(queues)
+    turn.writes.put("state", b"mark of damage", b"")
+    derive(queues, replica, turn)
+    queues.commit(turn)
+    assert turn.out.token == 1
+
+
+def test_many_derived_rows_are_synced() -> None:
+    queues = ReplicaTable(SimulatedStorage("store"), 1 << 20)
+    replica = led(queues)
+    tokens = []
+    for _ in range(5):
+        turn = turn_of(queues)
+        derive(queues, replica, turn, DERIVED_BYTES // 2)
+        queues.commit(turn)
+        tokens.append(turn.out.token)
+    assert tokens == [0, 1, 0, 2, 0]
