@@ -348,6 +348,7 @@ BREAKS: Final = (
         ),
     ),
     Break("W2", w.checksums_are_not_compared, Cluster(rot=True), within=20),
+    Break("W2", p.bodies_are_not_compared, Deciding(), seeds=(1,), within=20),
     Break(
         "W3",
         w.lengths_are_not_bounded,

@@ -7,10 +7,12 @@ from logboom.nodes.log.producer_windows import ProducerWindows
 from logboom.nodes.log.storage import Storage, WriteSet
 from logboom.nodes.parking import release_scheduler as parked_release
 from logboom.nodes.parking import relocation as parked_carry
+from logboom.nodes.replica import replica as replicas
 from logboom.nodes.replica.leadership import Leadership
 from logboom.nodes.replica.parked_queue import ApplyResult, ParkedQueue
 from logboom.nodes.replica.replica import Replica
-from logboom.wire.head import BatchHead
+from logboom.nodes.replication.replica_fetcher import ReplicaFetchers
+from logboom.wire.head import BatchHead, ControlKind, peek
 from tests.sim.breaks.queues import Patch
 
 
@@ -55,3 +57,15 @@ def parkings_run_ahead(patch: Patch) -> None:
         return apply(self, hw, storage, writes)
 
     patch.setattr(ParkedQueue, "apply", ahead)
+
+
+def bodies_are_not_compared(patch: Patch) -> None:
+    """W2: a follower rebuilds a released batch from any batch that is parked, and compares no
+    checksum."""
+
+    def parked(_self: ReplicaFetchers, replica: Replica, _at: Position) -> bytes | None:
+        waits = (e for e, _ in replica.tail.values() if peek(e).kind == ControlKind.PARKED)
+        return next(waits, None)
+
+    patch.setattr(ReplicaFetchers, "_parked", parked)
+    patch.setattr(replicas, "validate_batch", peek)

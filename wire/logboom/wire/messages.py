@@ -257,6 +257,9 @@ class FollowerPosition(Struct, frozen=True, array_like=True):
     """Epoch of the last entry before the position; -1 if the log is empty."""
     lacks: tuple[int, int] | None = None
     """Of a compacted topic: offsets (from, to before) whose copies the follower lacks."""
+    rebuilds: bool = False
+    """True if the leader may leave out the body of a released batch: the follower takes it from its
+    own parked entry."""
 
 
 class Replicate(Request, array_like=True):

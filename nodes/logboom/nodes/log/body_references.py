@@ -3,8 +3,11 @@
 Both entries have the same body. If they are close to each other in the log, the released one
 *borrows* it: `log` stores its two heads and the position at which it was parked, 108 bytes, and
 every read of the store reassembles the entry. Layers above the store see no difference. Each
-replica decides on its own, so nothing of this is sent. The checksum of the entry covers the
+replica decides on its own whether it stores an entry so. The checksum of the entry covers the
 borrowed body like any other.
+
+A leader sends the same 108 bytes to a follower that says that it can rebuild the entry
+(`shorten`).
 
 The lender stays as long as its entry does. Before retention removes it, the entries that still
 borrow from it are written out in full. To keep this small, only entries within `REACH` of each
@@ -36,7 +39,7 @@ have to write out in one step."""
 SHORTEST: Final = 1024
 """Minimum size of a body that is worth a second read."""
 STORED: Final = HEAD_LENGTH + RELEASED_FROM.size
-"""Size of a borrowing entry as it is stored. No complete entry of its kind is as short."""
+"""Size of a borrowing entry as it is stored or sent. No complete entry of its kind is as short."""
 
 _PLACE: Final = struct.Struct(">QI")
 _ATTRIBUTES: Final = struct.Struct("<H")
@@ -45,22 +48,40 @@ _LENGTH_AT: Final = 88
 _QUEUE_BYTES: Final = len(queue_key(0, 0))
 
 
-# ── as it is stored ─────────────────────────────────────────────────────────────────────────────
+# ── as it is stored or sent ─────────────────────────────────────────────────────────────────────
+
+
+def shorten(entry: bytes, tail: Tail) -> bytes | None:
+    """Return an entry without its body if that is the body of a parked entry in `tail`, else None."""
+    (attributes,) = _ATTRIBUTES.unpack_from(entry, CRC_START)
+    if not attributes & Attribute.RELEASED or len(entry) < SHORTEST:
+        return None
+    at = Position(*RELEASED_FROM.unpack_from(entry, len(entry) - RELEASED_FROM.size))
+    return _without_body(entry) if at in tail else None
+
+
+def _without_body(entry: bytes) -> bytes:
+    return entry[:HEAD_LENGTH] + entry[-RELEASED_FROM.size :]
+
+
+def lender_of(short: bytes) -> Position | None:
+    """Return the position of the parked entry whose body a stored or sent entry borrows.
+
+    None means that the entry is complete. Any bytes are accepted: a damaged entry fails its
+    checksum later.
+    """
+    if len(short) != STORED:
+        return None
+    (attributes,) = _ATTRIBUTES.unpack_from(short, CRC_START)
+    if not attributes & Attribute.RELEASED or attributes & Attribute.CONTROL:
+        return None
+    return Position(*RELEASED_FROM.unpack_from(short, HEAD_LENGTH))
 
 
 def referenced_key(key: bytes, stored: bytes) -> bytes | None:
-    """Return the key of the entry from which a stored value of `log` borrows its body.
-
-    None means that the value is complete. Any bytes are accepted: a damaged entry fails its
-    checksum later.
-    """
-    if len(stored) != STORED:
-        return None
-    (attributes,) = _ATTRIBUTES.unpack_from(stored, CRC_START)
-    if not attributes & Attribute.RELEASED or attributes & Attribute.CONTROL:
-        return None
-    offset, side = RELEASED_FROM.unpack_from(stored, HEAD_LENGTH)
-    return key[:_QUEUE_BYTES] + _PLACE.pack(offset, side)
+    """Return the key of the entry from which a stored value of `log` borrows its body."""
+    lender = lender_of(stored)
+    return None if lender is None else key[:_QUEUE_BYTES] + _PLACE.pack(*lender)
 
 
 def resolve_body(stored: bytes, lender: bytes | None) -> bytes:
@@ -101,7 +122,7 @@ class BodyReferences:
         if lender is None:
             writes.put("log", key, entry)
             return
-        writes.put("log", key, entry[:HEAD_LENGTH] + entry[-RELEASED_FROM.size :])
+        writes.put("log", key, _without_body(entry))
         writes.put("state", self._row(lender), _PLACE.pack(*at))
 
     def _lender(self, entry: bytes, head: BatchHead, tail: Tail) -> Position | None:

@@ -12,11 +12,13 @@ from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.compaction.survivor_copies import stage_copy_page
-from logboom.nodes.log.keys import Position
+from logboom.nodes.log.body_references import lender_of, resolve_body
+from logboom.nodes.log.keys import Position, log_key
 from logboom.nodes.replica.entry_reader import DamagedEntry
 from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.replica.replica_table import ReplicaTable
 from logboom.nodes.turn import BrokerTurn, Figures, Service
+from logboom.wire.batch import validate_batch
 from logboom.wire.errors import DamagedBatch, DataDamaged
 from logboom.wire.frames import Frame
 from logboom.wire.messages import FollowerPosition, QueueAnswer, Replicate, Replicated
@@ -50,6 +52,8 @@ class ReplicaFetcher:
         """Queues whose appends must reach the disk first, and the token of their turn."""
         self.stale: dict[QueueKey, float] = {}
         """Queues that the leader does not lead in our epoch, and when to name them again."""
+        self.whole: dict[QueueKey, None] = {}
+        """Queues of which an entry could not be rebuilt: the leader is to send it whole."""
         self.asked: RequestHandle | None = None
         self.failures = 0
         self.ask_at = float("-inf")
@@ -119,6 +123,7 @@ class ReplicaFetchers(Service):
             fetcher.changed.pop(replica.key, None)
             fetcher.stale.pop(replica.key, None)
             fetcher.unsynced.pop(replica.key, None)
+            fetcher.whole.pop(replica.key, None)
             fetcher.gone[replica.key] = None
             if not fetcher.replicas:
                 self._abandon(fetcher)
@@ -189,7 +194,10 @@ class ReplicaFetchers(Service):
             fetcher.gone.clear()
             fetcher.stale.clear()
         fetcher.number += 1
-        names = [_position(fetcher.replicas[key]) for key in fetcher.changed]
+        names = [
+            _position(fetcher.replicas[key], rebuilds=key not in fetcher.whole)
+            for key in fetcher.changed
+        ]
         wait_ms = self._config.fetch_wait_ms
         message = Replicate(
             0,
@@ -261,7 +269,7 @@ class ReplicaFetchers(Service):
             return
         try:
             if answer.status == "OK":
-                changed = self._append(replica, frames[: answer.frames], turn)
+                changed = self._append(fetcher, replica, frames[: answer.frames], turn)
                 self._follow_hw(replica, answer)
                 if answer.copied >= 0:
                     changed |= self._take_copies(fetcher, replica, answer, frames, turn)
@@ -280,12 +288,73 @@ class ReplicaFetchers(Service):
             self._queues.touch(replica)
             fetcher.unsynced[replica.key] = self._queues.token_of(replica)
 
-    def _append(self, replica: Replica, frames: Sequence[Frame], turn: BrokerTurn) -> bool:
+    def _append(
+        self,
+        fetcher: ReplicaFetcher,
+        replica: Replica,
+        frames: Sequence[Frame],
+        turn: BrokerTurn,
+    ) -> bool:
+        """Append the leader's entries; True if there were any.
+
+        The first one that cannot be rebuilt ends it. The next request asks for it as a whole, so
+        the same entry fails only once.
+        """
+        done = 0
         for frame in frames:
-            replica.append_entry(bytes(frame), turn.writes, self._queues.cache)
-            self._space.wrote(len(frame))
-        self._stats.count("replicated_entries", len(frames))
-        return bool(frames)
+            entry = bytes(frame)
+            lender = lender_of(entry)
+            if lender is None:
+                replica.append_entry(entry, turn.writes, self._queues.cache)
+            elif not self._append_rebuilt(replica, entry, lender, turn):
+                if replica.key in fetcher.replicas:
+                    fetcher.whole[replica.key] = fetcher.changed[replica.key] = None
+                break
+            self._space.wrote(len(entry))
+            done += 1
+        else:
+            if frames:
+                fetcher.whole.pop(replica.key, None)
+        self._stats.count("replicated_entries", done)
+        return done > 0
+
+    def _append_rebuilt(
+        self, replica: Replica, short: bytes, lender: Position, turn: BrokerTurn
+    ) -> bool:
+        """Append a released batch whose body is that of our own parked entry (Q4: the logs agree).
+
+        The checksum of the whole entry is verified like that of any other, so a body that is not
+        the leader's is never appended. Return False if the entry cannot be rebuilt here.
+        """
+        try:
+            entry = resolve_body(short, self._parked(replica, lender))
+            replica.append_entry(entry, turn.writes, self._queues.cache)
+        except DamagedEntry as error:
+            self._on_damage(replica, error)
+        except DamagedBatch:
+            pass
+        else:
+            self._stats.count("rebuilt_entries")
+            return True
+        self._stats.count("rebuilds_failed")
+        return False
+
+    def _parked(self, replica: Replica, at: Position) -> bytes | None:
+        """Return our entry at a position; None if there is none.
+
+        Raises:
+            DamagedEntry: its checksum is wrong, or the store cannot be read.
+        """
+        held = replica.tail.get(at)
+        if held is not None:
+            return held[0]
+        try:
+            entry = self._queues.storage.get("log", log_key(*replica.key, *at))
+            if entry is not None:
+                validate_batch(entry)
+        except (DamagedBatch, DataDamaged) as error:
+            raise DamagedEntry(error.text, at) from None
+        return entry
 
     def _take_copies(
         self,
@@ -378,7 +447,7 @@ def _frames(answer: QueueAnswer) -> int:
     return answer.frames + len(answer.survivors)
 
 
-def _position(replica: Replica) -> FollowerPosition:
+def _position(replica: Replica, *, rebuilds: bool) -> FollowerPosition:
     """Return a replica's position on disk (Q4)."""
     at, lacks = replica.synced, replica.compaction.lacks
     return FollowerPosition(
@@ -389,4 +458,5 @@ def _position(replica: Replica) -> FollowerPosition:
         at.side,
         replica.epochs.before(at),
         None if lacks is None else (lacks, replica.start),
+        rebuilds,
     )

@@ -12,6 +12,7 @@ from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.compaction.survivor_copies import CopyPage, read_copy_page
+from logboom.nodes.log.body_references import shorten
 from logboom.nodes.log.keys import Position
 from logboom.nodes.replica.entry_reader import DamagedEntry, entries
 from logboom.nodes.replica.replica import QueueKey, Replica
@@ -301,8 +302,8 @@ class ReplicateHandler(Service):
                 continue
             if replica is None:
                 continue
-            found, complete = self._entries(replica, fetch.asked, room, first=not frames)
-            room -= sum(map(len, found))
+            found, size, complete = self._entries(replica, fetch.asked, room, first=not frames)
+            room -= size
             told = (replica.hw, replica.start)
             copies = self._copies(replica, fetch.asked, room)
             if found or copies is not None or told != fetch.told:
@@ -331,26 +332,29 @@ class ReplicateHandler(Service):
 
     def _entries(
         self, replica: Replica, asked: FollowerPosition, room: int, *, first: bool
-    ) -> tuple[list[Frame], bool]:
-        """Return entries from the requested position, and whether these are all there are.
+    ) -> tuple[list[Frame], int, bool]:
+        """Return entries from the requested position, their size, and whether these are all.
 
-        If they are the answer's `first`, at least one is returned.
+        If they are the answer's `first`, at least one is returned. A body that is left out counts
+        for the size, because the follower's turn has to write the whole entry all the same.
         """
         begin = Position(asked.offset, asked.side)
         found: list[Frame] = []
+        size = 0
         if begin >= replica.end:
-            return found, True
+            return found, size, True
         try:
             for entry, _ in entries(replica, self._queues.storage, begin, replica.end):
-                if len(entry) > room and (found or not first):
+                if size + len(entry) > room and (found or not first):
                     break
-                found.append(entry)
-                room -= len(entry)
-                if room <= 0:
+                short = shorten(entry, replica.tail) if asked.rebuilds else None
+                found.append(entry if short is None else short)
+                size += len(entry)
+                if size >= room:
                     break
         except DamagedEntry as error:
             self._on_damage(replica, error)
-        return found, False
+        return found, size, False
 
     def _copies(self, replica: Replica, asked: FollowerPosition, room: int) -> CopyPage | None:
         """Return compaction's copies from before the follower's log, if it lacks them."""
