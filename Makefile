@@ -60,7 +60,7 @@ chaos: $(BASE) ## break a cluster under load: MINUTES=10 SEED=1 FAULTS=kill-lead
 		$(if $(RATE),--rate $(RATE)) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(LINKS),--links $(LINKS)) $(ARGS)
 	@$(if $(FUZZ),.venv/bin/python -m tests.chaos.fuzz --minutes $(FUZZ),:)
-bench: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## measure, print a table, write JSON (NOSPARK=1: without Spark)
+bench: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## measure beside raw references, print a table, write JSON (NOSPARK=1: without Spark)
 	@.venv/bin/python -m bench $(ARGS)
 bench-rivals: $(BASE) ## measure Kafka, RocketMQ, Redis, NATS and RabbitMQ beside logboom (ARGS="--help": tells how)
 	@.venv/bin/python -m bench.rivals $(ARGS)

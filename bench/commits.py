@@ -7,14 +7,13 @@ the log of the name servers, with its own result code.
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from bench.figures import Figure
+from bench.figures import Figure, compared, percentile
 from bench.idle import cpu_seconds
-from bench.latency import percentile
+from bench.references import PYTHON
 from logboom.client import connect
 from logboom.deploy import Cluster
 from logboom.deploy.node_client import NodeClient
@@ -41,6 +40,7 @@ QUEUES: Final = 500
 TOPIC: Final = "commits"
 WITHIN_S: Final = 10.0
 AGAIN_S: Final = 0.05
+COMMITS: Final = 0.043
 
 
 class WireMember(threading.Thread):
@@ -129,8 +129,8 @@ class WireMember(threading.Thread):
         self.committed += len(queues)
 
 
-def rows(seconds: float, runs: int) -> list[Figure]:
-    """Return the median of some spans, and the distribution of time in the last one."""
+def rows(seconds: float, rounds: int) -> list[Figure]:
+    """Return the median rate of some spans, and the processor time of nodes in another one."""
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic(TOPIC, queues=QUEUES, replicas=1)
         endpoints = [cluster.endpoint(f"broker-{1 + number % 3}") for number in range(GROUPS)]
@@ -139,11 +139,12 @@ def rows(seconds: float, runs: int) -> list[Figure]:
             member.start()
         for member in members:
             member.ready.wait(6 * WITHIN_S)
-        rates = [_rate(members, seconds) for _ in range(runs)]
+        (rate,) = PYTHON.beside(rounds, lambda _: [_rate(members, seconds)])
         nodes = {name: cluster.pid(name) for name in cluster.nodes}
         before = {name: cpu_seconds(pid) for name, pid in nodes.items()}
         began = time.monotonic()
-        rates.append(_rate(members, seconds))
+        # The measured span of processor time.
+        time.sleep(seconds)
         took = time.monotonic() - began
         shares = {n: 100 * (cpu_seconds(pid) - before[n]) / took for n, pid in nodes.items()}
         for member in members:
@@ -151,7 +152,7 @@ def rows(seconds: float, runs: int) -> list[Figure]:
     times = [each for member in members for each in member.times_ms]
     size = f"{GROUPS} groups x {QUEUES} queues"
     return [
-        Figure(f"queue commits, {size}, 3 name servers", statistics.median(rates), "/s", 50_000.0),
+        compared(f"queue commits, {size}, 3 name servers", rate, "/s", COMMITS),
         Figure("  … of one request, p50", percentile(times, 0.5), "ms"),
         Figure("  … busiest name server, of a core", _busiest(shares, "name-"), "%"),
         Figure("  … busiest coordinator, of a core", _busiest(shares, "broker-"), "%"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from bench.figures import Figure
+from bench.figures import Figure, compared
+from bench.references import compare
 from logboom.client import connect
 from logboom.deploy import Cluster
+from logboom.metadata.config import SESSION_TIMEOUT_S
 from logboom.wire.errors import LogboomError
 
 if TYPE_CHECKING:
@@ -16,6 +18,11 @@ if TYPE_CHECKING:
 
 PACE_S = 0.005
 TIMES = 3
+SESSION: Final = "configured session of a broker, s"
+"""A timer decides when writes resume, on every machine."""
+RESUMED: Final = {"queue's leader": 1.4, "raft leader": 0.3}
+BEFORE: Final = "the same before the outage, ms"
+OUTAGE: Final = 8.0
 
 
 class Writer(threading.Thread):
@@ -59,8 +66,8 @@ def rows() -> list[Figure]:
         writer.start()
         # Connections, routes and leases settle during some unmeasured seconds of writes.
         time.sleep(1.0)
-        for what, bar in (("queue's leader", 5.0), ("raft leader", 3.0)):
-            pauses = []
+        for what, bar in RESUMED.items():
+            pauses: list[float] = []
             for _ in range(TIMES):
                 of_queue = what.startswith("queue")
                 victim = cluster.leader("failover", 0) if of_queue else cluster.raft_leader()
@@ -73,9 +80,8 @@ def rows() -> list[Figure]:
                 # Measured too, because the return of the victim must not stop writes either.
                 time.sleep(4.0)
                 pauses.append(writer.longest_pause(began))
-            found.append(
-                Figure(f"kill -9 of the {what}, writes resume", max(pauses), "s", bar, "less")
-            )
+            worst = compare(SESSION, [max(pauses)], [SESSION_TIMEOUT_S])
+            found.append(compared(f"kill -9 of the {what}, writes resume", worst, "s", bar, "less"))
         writer.end()
     found.append(Figure("  … errors that reached the producer", len(writer.errors), "", 0, "less"))
     return found
@@ -105,6 +111,11 @@ def outage_rows(seconds: float) -> list[Figure]:
         time.sleep(2.0)
         pauses.clear()
         began = time.monotonic()
+        # The measured span of the reference, as long as the outage.
+        time.sleep(seconds)
+        usual_write, usual_read = writer.longest_pause(began), max(pauses)
+        pauses.clear()
+        began = time.monotonic()
         servers = [name for name in cluster.nodes if name.startswith("name-")]
         for name in servers:
             cluster.kill(name)
@@ -118,8 +129,10 @@ def outage_rows(seconds: float) -> list[Figure]:
         reader.join(10)
         writer.end()
     name = f"raft group away for {seconds:.0f} s"
+    writes = compare(BEFORE, [1_000 * write_pause], [1_000 * usual_write])
+    reads = compare(BEFORE, [1_000 * read_pause], [1_000 * usual_read])
     return [
-        Figure(f"{name}, longest pause of acks=all", 1000 * write_pause, "ms", 200, "less"),
-        Figure(f"{name}, longest pause of pulls", 1000 * read_pause, "ms", 200, "less"),
+        compared(f"{name}, longest pause of acks=all", writes, "ms", OUTAGE, "less"),
+        compared(f"{name}, longest pause of pulls", reads, "ms", OUTAGE, "less"),
         Figure("  … errors that reached the producer", len(writer.errors), "", 0, "less"),
     ]

@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Final
 
-from bench.figures import Figure
+from bench.figures import Figure, compared
+from bench.references import PYTHON_CPU
 from logboom.deploy import Cluster
+
+KINDS: Final = {"broker": "broker-", "name server": "name-"}
+MEMORY_MB: Final = {"broker": 100, "name server": 80}
+IDLE: Final = {"broker": 2.1, "name server": 6.2}
 
 
 def resident_mb(pid: int) -> float:
@@ -28,16 +34,19 @@ def rows(seconds: float) -> list[Figure]:
         # Elections and first heartbeats are over by then. No event announces idleness.
         time.sleep(3.0)
         pids = {name: cluster.pid(name) for name in cluster.nodes}
-        before = {name: cpu_seconds(pid) for name, pid in pids.items()}
-        # The measured span.
-        time.sleep(seconds)
-        shares = {n: 100 * (cpu_seconds(p) - before[n]) / seconds for n, p in pids.items()}
+
+        def busiest(_: int) -> list[float]:
+            before = {name: cpu_seconds(pid) for name, pid in pids.items()}
+            # The measured span.
+            time.sleep(seconds)
+            used = {n: 1_000 * (cpu_seconds(p) - before[n]) / seconds for n, p in pids.items()}
+            return [max(used[n] for n in pids if n.startswith(kind)) for kind in KINDS.values()]
+
+        shares = PYTHON_CPU.beside(1, busiest)
         memory = {name: resident_mb(pid) for name, pid in pids.items()}
     found = []
-    for kind, prefix, bar in (("broker", "broker-", 100), ("name server", "name-", 80)):
-        names = [name for name in pids if name.startswith(prefix)]
-        worst = max(memory[n] for n in names)
-        found.append(Figure(f"idle {kind}, memory", worst, "MiB", bar, "less"))
-        worst = max(shares[n] for n in names)
-        found.append(Figure(f"idle {kind}, of a core", worst, "%", 2.0, "less"))
+    for (kind, prefix), share in zip(KINDS.items(), shares, strict=True):
+        worst = max(memory[name] for name in pids if name.startswith(prefix))
+        found.append(Figure(f"idle {kind}, memory", worst, "MiB", MEMORY_MB[kind], "less"))
+        found.append(compared(f"idle {kind}, processor time", share, "ms/s", IDLE[kind], "less"))
     return found

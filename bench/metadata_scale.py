@@ -9,14 +9,17 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from bench.figures import Figure
+from bench.failover import SESSION
+from bench.figures import Figure, compared
 from bench.idle import cpu_seconds, resident_mb
+from bench.references import PYTHON, compare
 from logboom.client import connect
 from logboom.deploy import Cluster
 from logboom.deploy.node_client import NodeClient
 from logboom.deploy.polling import ask_until
+from logboom.metadata.config import SESSION_TIMEOUT_S
 
 if TYPE_CHECKING:
     from logboom.client import Client
@@ -26,6 +29,9 @@ AT_ONCE = 32
 """Topics that are created at the same time, each by a separate thread."""
 PATIENCE_S = 60.0
 PROBE_S = 0.01
+CREATED: Final = 0.0
+STARTED: Final = 0.0
+FAILED_OVER: Final = 3.3
 
 
 class Prober(threading.Thread):
@@ -113,9 +119,13 @@ def rows(topics: int) -> list[Figure]:
     """Return all figures for this many topics."""
     name = f"{topics:,} topics of {QUEUES} queues"
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("first", QUEUES, 3)
+        wait_in_sync(boom, 3)
+        first_served, _ = restart(cluster, boom, "broker-2")
         prober = Prober(cluster.name_server_endpoints)
         prober.start()
-        found = [Figure(f"{name}: create", create(boom, topics), "s", 60.0, "less")]
+        (rate,) = PYTHON.beside(1, lambda _: [topics / create(boom, topics)])
+        found = [compared(f"{name}: create", rate, "/s", CREATED)]
         wait_in_sync(boom, 3)
         # Work caused by the creations ends. No event announces that.
         time.sleep(5.0)
@@ -127,11 +137,13 @@ def rows(topics: int) -> list[Figure]:
             found.append(Figure(f"  … idle {node}, of a core", share, "%"))
             found.append(Figure(f"  … idle {node}, memory", resident_mb(cluster.pid(node)), "MiB"))
         served, whole = restart(cluster, boom, "broker-2")
-        found.append(Figure("  … kill -9 and start of a broker, serves", served, "s", 10.0, "less"))
-        found.append(Figure("  … in every ISR again", whole, "s"))
+        start = compare("the same with one topic, s", [served], [first_served])
         found.append(
-            Figure("  … fail-over of a broker", fail_over(cluster, boom), "s", 10.0, "less")
+            compared("  … kill -9 and start of a broker, serves", start, "s", STARTED, "less")
         )
+        found.append(Figure("  … in every ISR again", whole, "s"))
+        session = compare(SESSION, [fail_over(cluster, boom)], [SESSION_TIMEOUT_S])
+        found.append(compared("  … fail-over of a broker", session, "s", FAILED_OVER, "less"))
         slowest = 1000 * prober.end()
         found.append(Figure("  … slowest answer of a name server", slowest, "ms"))
     return found

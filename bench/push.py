@@ -7,7 +7,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from bench import load
-from bench.figures import Figure
+from bench.figures import Figure, compared
+from bench.references import MOVED, PYTHON, ROUND_TRIP_THRICE
 from logboom.client import connect
 from logboom.deploy import Cluster
 from logboom.deploy.polling import ask_until
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from logboom.client import Client, Message
 
 QUEUES: Final = 4
+SINGLE: Final = 0.43
+BATCHES: Final = 0.12
+COMMIT: Final = 17.0
 
 
 class Tally:
@@ -91,19 +95,17 @@ def commits(boom: Client, topic: str) -> float:
     return sorted(times)[len(times) // 2] * 1000
 
 
-def rows(count: int, runs: int) -> list[Figure]:
+def rows(count: int, rounds: int) -> list[Figure]:
     """Return the figures of push consumers, and of commits with three name servers."""
     items = load.values(count)
     with Cluster(name_servers=3, brokers=1) as cluster, connect(cluster.endpoints) as boom:
-        one, many = 0.0, 0.0
-        for run in range(runs):
-            topic = f"push-{run}"
-            fill(boom, topic, items)
-            one = max(one, single(boom, topic, count))
-            many = max(many, batches(boom, topic, count))
-        commit_ms = commits(boom, "push-0")
+        for number in range(rounds):
+            fill(boom, f"push-{number}", items)
+        (one,) = PYTHON.beside(rounds, lambda n: [single(boom, f"push-{n}", count)])
+        (many,) = MOVED.beside(rounds, lambda n: [batches(boom, f"push-{n}", count)])
+        (commit,) = ROUND_TRIP_THRICE.beside(rounds, lambda n: [commits(boom, f"push-{n}")])
     return [
-        Figure("push consumer, listener that does nothing", one, "msg/s", 300_000),
-        Figure("push consumer, listener of batches", many, "msg/s", 1e6),
-        Figure("commit(sync=True), 3 name servers, p50", commit_ms, "ms", 5.0, "less"),
+        compared("push consumer, listener that does nothing", one, "msg/s", SINGLE),
+        compared("push consumer, listener of batches", many, "msg/s", BATCHES),
+        compared("commit(sync=True), 3 name servers, p50", commit, "ms", COMMIT, "less"),
     ]

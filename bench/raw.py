@@ -1,8 +1,7 @@
 """Speed of the disk and RocksDB without a broker: `python -m bench.raw [--seconds S] [--json]`.
 
 *Raw*: batches of 1,000 random messages of 100 bytes directly through `WriteBatch`, `write` and
-`flush_wal(True)`, 8 batches per sync, with the options of the broker's store. Targets
-are stated as shares of it. *fdatasync*: the time that 4 KiB take to reach the disk.
+`flush_wal(True)`, 8 batches per sync, with the options of the broker's store. *fdatasync*: the time that 4 KiB take to reach the disk.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from rocksdict import DBRecoveryMode, Rdict, WriteBatch
 
+from bench.figures import percentile
 from logboom.nodes.disk.rocks_storage import database_options, log_options
 from logboom.nodes.log.keys import log_key
 from logboom.wire.batch import encode_batch, stamp
@@ -45,9 +45,61 @@ class RawFigures(msgspec.Struct, frozen=True):
     fdatasync_ms_p99: float
 
 
-def percentile(sorted_values: list[float], share: float) -> float:
-    """Return the value below which `share` of the values lie."""
-    return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * share))]
+class RawStore:
+    """A new database with the options of the broker's store."""
+
+    def __init__(self, path: Path) -> None:
+        mode = DBRecoveryMode.tolerate_corrupted_tail_records()
+        self._database = Rdict(str(path), database_options(mode), {"log": log_options()})
+        self._handle = self._database.get_column_family_handle("log")
+        self.count = 0
+        """The number of entries written."""
+
+    def put(self, entries: Sequence[bytes]) -> None:
+        """Write entries, without a sync."""
+        batch = WriteBatch(raw_mode=True)
+        for entry in entries:
+            batch.put(log_key(1, 0, self.count * MESSAGES), entry, self._handle)
+            self.count += 1
+        self._database.write(batch)
+
+    def sync(self) -> None:
+        """Return when everything is on the disk."""
+        self._database.flush_wal(True)
+
+    def write(self, entries: Sequence[bytes]) -> None:
+        """Write entries with one sync."""
+        self.put(entries)
+        self.sync()
+
+    def close(self) -> None:
+        """Close the database."""
+        del self._handle
+        self._database.close()
+
+
+class SyncedFile:
+    """A new file that is only appended to."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb", buffering=0)
+
+    def write(self, entries: Sequence[bytes]) -> None:
+        """Append entries with one fdatasync."""
+        self._file.write(b"".join(entries))
+        os.fdatasync(self._file.fileno())
+
+
+def entries(columns: Sequence[Sequence[bytes]] | None = None, codec: str = "none") -> list[bytes]:
+    """Return the batches to store.
+
+    Args:
+        columns: `DISTINCT` columns of `MESSAGES` values; None: random ones of `WIDTH` bytes.
+        codec: How the batches are compressed.
+    """
+    if columns is None:
+        columns = [[os.urandom(WIDTH) for _ in range(MESSAGES)] for _ in range(DISTINCT)]
+    return [stamp(encode_batch(column, now_ms=0, codec=codec), 0, 1, 0) for column in columns]
 
 
 def fdatasync_ms(folder: Path, rounds: int = 300) -> list[float]:
@@ -68,43 +120,26 @@ def measure(
     columns: Sequence[Sequence[bytes]] | None = None,
     codec: str = "none",
 ) -> RawFigures:
-    """Write batches into a new database in `folder` for some seconds.
-
-    Args:
-        folder: Where the database is made.
-        seconds: How long to write.
-        columns: `DISTINCT` columns of `MESSAGES` values; None: random ones of `WIDTH` bytes.
-        codec: How the batches are compressed.
-    """
+    """Write batches into a new database in `folder` for some seconds; see `entries`."""
     disk = fdatasync_ms(folder)
-    if columns is None:
-        columns = [[os.urandom(WIDTH) for _ in range(MESSAGES)] for _ in range(DISTINCT)]
-    entries = [stamp(encode_batch(column, now_ms=0, codec=codec), 0, 1, 0) for column in columns]
-    mode = DBRecoveryMode.tolerate_corrupted_tail_records()
-    database = Rdict(str(folder / "raw"), database_options(mode), {"log": log_options()})
-    handle = database.get_column_family_handle("log")
+    stored = entries(columns, codec)
+    database = RawStore(folder / "raw")
     syncs: list[float] = []
     longest = 0.0
-    batches = 0
     began = time.perf_counter()
     while (spent := time.perf_counter() - began) < seconds:
-        batch = WriteBatch(raw_mode=True)
-        for _ in range(BATCHES_A_SYNC):
-            key = log_key(1, 0, batches * MESSAGES)
-            batch.put(key, entries[batches % DISTINCT], handle)
-            batches += 1
+        at = database.count % DISTINCT
         writing = time.perf_counter()
-        database.write(batch)
+        database.put(stored[at : at + BATCHES_A_SYNC])
         written = time.perf_counter()
-        database.flush_wal(True)
+        database.sync()
         syncs.append(1e3 * (time.perf_counter() - written))
         longest = max(longest, 1e3 * (written - writing))
-    del handle
     database.close()
     syncs.sort()
     return RawFigures(
-        messages_s=batches * MESSAGES / spent,
-        megabytes_s=batches * len(entries[0]) / spent / 1e6,
+        messages_s=database.count * MESSAGES / spent,
+        megabytes_s=database.count * len(stored[0]) / spent / 1e6,
         sync_ms_p50=percentile(syncs, 0.5),
         sync_ms_p99=percentile(syncs, 0.99),
         write_ms_max=longest,

@@ -1,8 +1,7 @@
 """Spark reads from a live broker, compared with a source that creates the same rows in memory.
 
 The source in memory only returns prepared record batches. Its time is Spark's own work, and the
-ratio shows what ours adds. Both run in turn in one session. The fastest of some rounds counts,
-after a first one that warms up Spark.
+ratio shows what ours adds. Both run in turn in one session, after a first round that warms it up.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from bench.figures import Figure
+from bench.figures import Figure, compared
 from bench.load import WIDTH, values
+from bench.references import Reference
 from logboom.client import connect
 from logboom.deploy import Cluster
 from logboom.pipeline import session
@@ -31,9 +31,9 @@ costs Java half as much."""
 QUEUES: Final = 2
 BATCH: Final = 10_000
 NAMES: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-BAR: Final = 1_500_000
-STREAM_BAR: Final = 600_000
-RATIO_BAR: Final = 0.5
+FROM_MEMORY: Final = "Spark's own work, the same rows out of memory, rows/s"
+BATCH_READ: Final = 0.0
+STREAM_READ: Final = 0.0
 
 
 def register_toy(spark: SparkSession, count: int) -> None:
@@ -96,7 +96,11 @@ def rows(count: int, rounds: int) -> list[Figure]:
         spark.sparkContext.setLogLevel("ERROR")
         try:
             options = {"servers": ",".join(cluster.endpoints), "subscribe": "read"}
-            return [*batch_rows(spark, options, count, rounds), stream_row(spark, options, rounds)]
+            register_toy(spark, count)
+            return [
+                *batch_rows(spark, options, count, rounds),
+                stream_row(spark, options, count, rounds),
+            ]
         finally:
             spark.stop()
 
@@ -112,33 +116,32 @@ def fill(endpoints: list[str], count: int) -> None:
                 ).result()
 
 
+def from_memory(spark: SparkSession, count: int, schema: str = "") -> Reference:
+    """Return the reference that reads as many rows out of memory; see `register_toy`."""
+
+    def read() -> list[float]:
+        reader = spark.read.format("toy")
+        return [count / seconds((reader.schema(schema) if schema else reader).load())]
+
+    read()  # the first one warms up Spark
+    return Reference(FROM_MEMORY, read)
+
+
 def batch_rows(
     spark: SparkSession, options: dict[str, str], count: int, rounds: int
 ) -> list[Figure]:
     """Return a row per selection of columns."""
-    register_toy(spark, count)
     found = []
     for name, schema in (("7 columns", ""), ("value only", "value binary")):
-        ours: list[float] = []
-        theirs: list[float] = []
-        for _ in range(rounds + 1):
-            for source, taken in (("logboom", ours), ("toy", theirs)):
-                reader = spark.read.format(source).options(**options)
-                taken.append(seconds((reader.schema(schema) if schema else reader).load()))
-        rate, best = count / min(ours[1:]), count / min(theirs[1:])
-        note = f"1 broker; {best:,.0f} rows/s out of memory"
-        found.append(
-            Figure(
-                f"Spark batch read, {name}",
-                rate,
-                "rows/s",
-                BAR,
-                "more",
-                rate / best,
-                RATIO_BAR,
-                note,
-            )
-        )
+
+        def read(_: int, schema: str = schema) -> list[float]:
+            reader = spark.read.format("logboom").options(**options)
+            return [count / seconds((reader.schema(schema) if schema else reader).load())]
+
+        read(0)  # the first one warms up Spark
+        (rate,) = from_memory(spark, count, schema).beside(rounds, read)
+        name = f"Spark batch read, {name}"
+        found.append(compared(name, rate, "rows/s", BATCH_READ, note="1 broker"))
     return found
 
 
@@ -149,10 +152,10 @@ def seconds(frame: DataFrame) -> float:
     return time.perf_counter() - began
 
 
-def stream_row(spark: SparkSession, options: dict[str, str], rounds: int) -> Figure:
+def stream_row(spark: SparkSession, options: dict[str, str], count: int, rounds: int) -> Figure:
     """Measure a stream over all messages, from its start to its end."""
-    best, count = float("inf"), 0
-    for _ in range(rounds + 1):  # the first round warms up Spark and is never the fastest
+
+    def stream(_: int) -> list[float]:
         with tempfile.TemporaryDirectory() as folder:
             reader = spark.readStream.format("logboom").options(**options)
             frame = reader.option("startingOffsets", "earliest").load()
@@ -160,8 +163,10 @@ def stream_row(spark: SparkSession, options: dict[str, str], rounds: int) -> Fig
             began = time.perf_counter()
             query = writer.trigger(availableNow=True).start()
             query.awaitTermination()
-            best = min(best, time.perf_counter() - began)
-            count = sum(each.numInputRows for each in query.recentProgress)
-    return Figure(
-        "Spark stream, AvailableNow", count / best, "rows/s", STREAM_BAR, note=f"{WIDTH} B"
-    )
+            spent = time.perf_counter() - began
+            return [sum(each.numInputRows for each in query.recentProgress) / spent]
+
+    stream(0)  # the first one warms up Spark
+    (rate,) = from_memory(spark, count).beside(rounds, stream)
+    name = "Spark stream, AvailableNow"
+    return compared(name, rate, "rows/s", STREAM_READ, note=f"{WIDTH} B")

@@ -11,8 +11,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from bench.figures import Figure
-from bench.idle import cpu_seconds, resident_mb
+from bench.figures import Figure, compared
+from bench.idle import KINDS, cpu_seconds, resident_mb
+from bench.references import PYTHON_CPU
 from logboom.client import connect
 from logboom.deploy import Cluster
 from logboom.deploy.polling import ask_until
@@ -27,8 +28,7 @@ JOIN_AT_ONCE: Final = 16
 EVERY_S: Final = 1.0
 """Seconds between two messages of one queue, and between two polls of a member."""
 SETTLE_S: Final = 300.0
-BAR: Final = 20.0
-"""Percent of a core."""
+BUSIEST: Final = 0.0
 
 
 def _send(boom: Client, ended: threading.Event) -> None:
@@ -96,14 +96,20 @@ def rows(members: int, groups: int, seconds: float) -> list[Figure]:
             # All members commit and send heartbeats once before the span begins.
             time.sleep(min(6.0, seconds))
             pids = {name: cluster.pid(name) for name in cluster.nodes}
-            before = {name: cpu_seconds(pid) for name, pid in pids.items()}
-            read = readers.read
-            began = time.monotonic()
-            # The measured span.
-            time.sleep(seconds)
-            took = time.monotonic() - began
-            shares = {n: 100 * (cpu_seconds(pid) - before[n]) / took for n, pid in pids.items()}
-            rate = (readers.read - read) / took
+
+            def span(_: int) -> list[float]:
+                before = {name: cpu_seconds(pid) for name, pid in pids.items()}
+                read, began = readers.read, time.monotonic()
+                # The measured span.
+                time.sleep(seconds)
+                took = time.monotonic() - began
+                used = {n: 1_000 * (cpu_seconds(p) - before[n]) / took for n, p in pids.items()}
+                busiest = [
+                    max(used[n] for n in pids if n.startswith(kind)) for kind in KINDS.values()
+                ]
+                return [*busiest, (readers.read - read) / took]
+
+            broker, server, read = PYTHON_CPU.beside(1, span)
             memory = max(resident_mb(pid) for name, pid in pids.items() if name[:5] == "name-")
             readers.end()
         finally:
@@ -112,13 +118,11 @@ def rows(members: int, groups: int, seconds: float) -> list[Figure]:
                 client.close(1.0)
         sender.join(60)
     name = f"{members:,} members in {groups} groups"
-    server = max(share for node, share in shares.items() if node.startswith("name-"))
-    broker = max(share for node, share in shares.items() if node.startswith("broker-"))
     return [
-        Figure(f"{name}, busiest name server, of a core", server, "%", BAR, "less"),
+        compared(f"{name}, busiest name server", server, "ms/s", BUSIEST, "less"),
         Figure("  … its memory", memory, "MiB"),
-        Figure("  … busiest broker, of a core", broker, "%"),
-        Figure("  … messages read", rate, "/s", note="each is committed within 5 s"),
+        compared("  … busiest broker", broker, "ms/s"),
+        Figure("  … messages read", read.value, "/s", note="each is committed within 5 s"),
         Figure("  … all joined after", joined, "s"),
         Figure("  … every queue had its owner after", settled, "s"),
     ]

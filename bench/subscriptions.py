@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bench import load
-from bench.figures import Figure
+from bench.figures import Figure, compared, percentile
 from bench.idle import cpu_seconds
-from bench.latency import percentile
+from bench.references import PYTHON, compare
 from bench.subscriber import SubscriberProcess, SubscriberReport
 from logboom.client import connect
 from logboom.deploy import Cluster
@@ -21,6 +21,7 @@ from logboom.nodes.disk.rocks_storage import RocksStorage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bench.figures import Comparison
     from logboom.client import Client, ManyFuture, Message, SubscriptionConsumer
 
 CONSUMERS: Final = 4
@@ -29,6 +30,10 @@ SESSION_MS: Final = 2_000
 """The session timeout of the consumer that is killed."""
 HELD: Final = 500
 """The number of messages that it holds."""
+SHARED: Final = 0.1
+KEY_SHARED: Final = 0.044
+TAKEN_OVER: Final = 1.5
+HOLES: Final = 3.0
 
 
 def fill(boom: Client, topic: str, items: Sequence[bytes], keys: Sequence[bytes]) -> None:
@@ -92,25 +97,21 @@ class SharedRun:
         self.cpu_us = (used_s + sum(report.cpu_s for report in reports)) / count * 1e6
 
 
-def best(
-    boom: Client, cluster: Cluster, kind: str, count: int, runs: int
-) -> tuple[float, float, float]:
-    """Return the greatest rate, the largest share, and the least processor time.
+def several(boom: Client, cluster: Cluster, kind: str, count: int, rounds: int) -> list[Comparison]:
+    """Return the rate, the largest share, and the processor time of some runs.
 
     The processor time is that of broker and consumers in µs per message.
     """
-    found = [once(boom, cluster, kind, f"{kind}-{n}", count) for n in range(runs)]
-    shares = [run.largest_share for run in found]
-    return max(run.rate for run in found), max(shares), min(run.cpu_us for run in found)
+
+    def run(number: int) -> tuple[float, float, float]:
+        done = once(boom, cluster, kind, f"{kind}-{number}", count)
+        return done.rate, done.largest_share, done.cpu_us
+
+    return PYTHON.beside(rounds, run)
 
 
 def takeover(boom: Client, endpoints: list[str]) -> float:
-    """Return the seconds from the end of a killed consumer's session to the takeover.
-
-    It is complete when another consumer has everything that the killed one held.
-
-    Its session ends at most `SESSION_MS` after the kill.
-    """
+    """Return the seconds from the kill of a consumer until another one has all that it held."""
     boom.admin.create_topic("killed", queues=1, replicas=1)
     holder = SubscriberProcess(endpoints, "killed", "work", "shared", "holder", SESSION_MS, "hold")
     try:
@@ -123,9 +124,9 @@ def takeover(boom: Client, endpoints: list[str]) -> float:
             "killed", subscription="work", type="shared", session_ms=SESSION_MS
         ) as heir:
             holder.kill()
-            ends = time.monotonic() + SESSION_MS / 1000
+            began = time.monotonic()
             take(heir, HELD)
-            return max(0.0, time.monotonic() - ends)
+            return time.monotonic() - began
     finally:
         holder.kill()
 
@@ -204,7 +205,7 @@ def cursor_bytes(folder: Path) -> int:
         storage.close()
 
 
-def rows(count: int, runs: int, unacked_count: int) -> list[Figure]:
+def rows(count: int, rounds: int, unacked_count: int) -> list[Figure]:
     """Return the figures of subscriptions, with one broker."""
     with tempfile.TemporaryDirectory(prefix="logboom-bench-") as folder:
         data = Path(folder)
@@ -212,22 +213,35 @@ def rows(count: int, runs: int, unacked_count: int) -> list[Figure]:
             Cluster(name_servers=1, brokers=1, data=data) as cluster,
             connect(cluster.endpoints) as boom,
         ):
-            shared, _, shared_us = best(boom, cluster, "shared", count, runs)
-            keyed, share, keyed_us = best(boom, cluster, "key_shared", count, runs)
-            late_s = takeover(boom, cluster.endpoints)
+            shared, _, shared_us = several(boom, cluster, "shared", count, rounds)
+            keyed, share, keyed_us = several(boom, cluster, "key_shared", count, rounds)
+            taken_s = takeover(boom, cluster.endpoints)
             before, acks = holes(boom, unacked_count, min(500, unacked_count // 2))
         size = cursor_bytes(data / "broker-1" / "data")
+    session = compare("configured session, s", [taken_s], [SESSION_MS / 1_000])
+    calls = compare(
+        "the same without holes, ms",
+        [percentile(acks.calls, 0.99)],
+        [percentile(before.calls, 0.99)],
+    )
+    confirmed = [
+        compare(
+            "the same without holes, ms",
+            [percentile(acks.confirmed, share)],
+            [percentile(before.confirmed, share)],
+        )
+        for share in (0.5, 0.99)
+    ]
     at = f"{unacked_count:,} unacked with holes"
     return [
-        Figure("shared, 4 consumers, ack each", shared, "msg/s", 150_000),
-        Figure("  … processor time of broker and consumers", shared_us, "µs/msg"),
-        Figure("key_shared, 4 consumers, 10,000 keys", keyed, "msg/s", 100_000),
-        Figure("  … processor time of broker and consumers", keyed_us, "µs/msg"),
-        Figure("  … largest share, of the mean", share, "x", 1.25, "less"),
-        Figure("consumer killed: at another after its session", late_s, "s", 1.0, "less"),
-        Figure(f"{at}, ack() p99", percentile(acks.calls, 0.99), "ms", 1.0, "less"),
-        Figure("  … until it is on disk and confirmed, p50", percentile(acks.confirmed, 0.5), "ms"),
-        Figure("  … the same p99", percentile(acks.confirmed, 0.99), "ms"),
-        Figure("  … the same p99 without holes", percentile(before.confirmed, 0.99), "ms"),
+        compared("shared, 4 consumers, ack each", shared, "msg/s", SHARED),
+        Figure("  … processor time of broker and consumers", shared_us.value, "µs/msg"),
+        compared("key_shared, 4 consumers, 10,000 keys", keyed, "msg/s", KEY_SHARED),
+        Figure("  … processor time of broker and consumers", keyed_us.value, "µs/msg"),
+        Figure("  … largest share, of the mean", share.value, "x", 1.25, "less"),
+        compared("consumer killed: another has its messages", session, "s", TAKEN_OVER, "less"),
+        compared(f"{at}, ack() p99", calls, "ms", HOLES, "less"),
+        compared("  … until it is on disk and confirmed, p50", confirmed[0], "ms"),
+        compared("  … the same p99", confirmed[1], "ms"),
         Figure(f"{at}, cursor on disk", size / 1024, "KiB", 1024, "less"),
     ]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench import load
-from bench.figures import Figure
-from bench.raw import measure
+from bench.figures import Comparison, Figure, compared
 from bench.reader import Mode, ReaderProcess
+from bench.references import PYTHON, STORED, STORED_THRICE, Reference, compare
 from logboom.client import connect
 from logboom.deploy import Cluster
 
@@ -23,7 +22,13 @@ if TYPE_CHECKING:
 IN_FLIGHT: Final = 64
 """Batches in flight; the client sends at most five of them per queue."""
 
-Send = "Callable[[Producer, str, Sequence[bytes]], None]"
+MEMORY_BYTES: Final = 1 << 30
+"""The memory that a broker may use, which is the default too."""
+PRODUCED: Final = 0.5
+READ: Final = 0.5
+OBJECTS: Final = 0.25
+SINGLY: Final = 0.12
+REPLICATED: Final = 0.38
 
 
 def send_batches(producer: Producer, topic: str, items: Sequence[bytes]) -> None:
@@ -77,72 +82,71 @@ def once(
     return len(items) / produced, len(items) / (report.last_at - began)
 
 
-def raw_rate(count: int) -> float:
-    """Return messages per second directly into the store, over a comparable time."""
-    with tempfile.TemporaryDirectory(prefix="logboom-raw-") as folder:
-        return measure(Path(folder), count / 1e6).messages_s
+def loaded_cluster(brokers: int) -> Cluster:
+    """Start a cluster with one name server, whose brokers' memory is measured."""
+    settings = {"memory_bytes": MEMORY_BYTES}
+    return Cluster(name_servers=1, brokers=brokers, broker_settings=settings)
 
 
-def best(runs: int, measure: Callable[[int], tuple[float, float]]) -> tuple[float, float]:
-    """Return the run with the greatest rate of its slower side, because the machine is shared."""
-    return max((measure(n) for n in range(runs)), key=min)
+def peak_memory_mb(pid: int) -> float:
+    """Return the greatest resident memory of a process so far, in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
-def one_broker(count: int, runs: int) -> list[Figure]:
+def memory(cluster: Cluster, name: str) -> Figure:
+    """Return the peak memory of the largest broker, beside what it is configured to use."""
+    brokers = [node for node in cluster.nodes if node.startswith("broker-")]
+    peak = max(peak_memory_mb(cluster.pid(node)) for node in brokers)
+    comparison = compare("configured memory_bytes, MiB", [peak], [MEMORY_BYTES / 2**20])
+    return compared(name, comparison, "MiB", 1.1, "less")
+
+
+def one_broker(count: int, rounds: int) -> list[Figure]:
     """Return all throughput figures with one broker."""
     items = load.values(count)
-    raw = max(raw_rate(count) for _ in range(runs))
-    rows = [Figure("raw: WriteBatch + flush_wal, 8 batches a sync", raw, "msg/s")]
-    with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
+    with loaded_cluster(1) as cluster, connect(cluster.endpoints) as boom:
 
         def run(
             name: str,
+            reference: Reference,
             send: Callable[[Producer, str, Sequence[bytes]], None],
             mode: Mode,
             used: Sequence[bytes],
-        ) -> tuple[float, float]:
-            return best(
-                runs,
+        ) -> list[Comparison]:
+            return reference.beside(
+                rounds,
                 lambda n: once(boom, cluster.endpoints, f"{name}-{n}", used, send, mode, 1),
             )
 
-        sent, read = run("many", send_batches, "columns", items)
-        rows.append(
-            Figure(
-                "send_many 1,000 x 100 B, produced",
-                sent,
-                "msg/s",
-                1.5e6,
-                ratio=sent / raw,
-                ratio_bar=0.5,
-            )
-        )
-        rows.append(
-            Figure("  … and read as columns", read, "msg/s", 1.5e6, ratio=read / raw, ratio_bar=0.5)
-        )
-        sent, read = run("objects", send_batches, "messages", items[: count // 2])
-        rows.append(
-            Figure(
-                "  … and read as Message objects", read, "msg/s", ratio=read / raw, ratio_bar=0.25
-            )
-        )
-        sent, read = run("singly", send_singly, "columns", items[: count // 2])
-        rows.append(Figure("send one by one, produced", sent, "msg/s", 300_000, ratio=sent / raw))
-        rows.append(Figure("  … and read as columns", read, "msg/s", 300_000, ratio=read / raw))
-    return rows
+        half = items[: count // 2]
+        sent, read = run("many", STORED, send_batches, "columns", items)
+        _, objects = run("objects", STORED, send_batches, "messages", half)
+        singly, read_singly = run("singly", PYTHON, send_singly, "columns", half)
+        peak = memory(cluster, "  … the broker's greatest memory meanwhile")
+    return [
+        compared("send_many 1,000 x 100 B, produced", sent, "msg/s", PRODUCED),
+        compared("  … and read as columns", read, "msg/s", READ),
+        compared("  … and read as Message objects", objects, "msg/s", OBJECTS),
+        compared("send one by one, produced", singly, "msg/s", SINGLY),
+        compared("  … and read as columns", read_singly, "msg/s", SINGLY),
+        peak,
+    ]
 
 
-def three_replicas(count: int, runs: int) -> list[Figure]:
+def three_replicas(count: int, rounds: int) -> list[Figure]:
     """Measure three broker processes with acks=all and an fsync on each."""
     items = load.values(count)
-    with Cluster(name_servers=1, brokers=3) as cluster, connect(cluster.endpoints) as boom:
-        sent, read = best(
-            runs,
+    with loaded_cluster(3) as cluster, connect(cluster.endpoints) as boom:
+        sent, read = STORED_THRICE.beside(
+            rounds,
             lambda n: once(
                 boom, cluster.endpoints, f"three-{n}", items, send_batches, "columns", 3
             ),
         )
+        peak = memory(cluster, "  … the largest broker's greatest memory meanwhile")
     return [
-        Figure("3 replicas, acks=all, produced", sent, "msg/s", 400_000),
-        Figure("  … and read as columns", read, "msg/s", 400_000),
+        compared("3 replicas, acks=all, produced", sent, "msg/s", REPLICATED),
+        compared("  … and read as columns", read, "msg/s", REPLICATED),
+        peak,
     ]

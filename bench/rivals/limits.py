@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from bench import raw
+from bench.figures import percentile
 from bench.load import BATCH, chunks
 from bench.rivals import payload
 from bench.rivals.results import BurstResult, Setup
@@ -81,4 +82,4 @@ def sync_ms(folder: Path) -> tuple[float, float]:
     """Return p50 and p99, in ms, of an fdatasync of 4 KiB where the servers keep their data."""
     with tempfile.TemporaryDirectory(dir=folder, prefix="raw-") as inner:
         found = raw.fdatasync_ms(Path(inner))
-    return raw.percentile(found, 0.5), raw.percentile(found, 0.99)
+    return percentile(found, 0.5), percentile(found, 0.99)
