@@ -28,7 +28,7 @@ JOIN_AT_ONCE: Final = 16
 EVERY_S: Final = 1.0
 """Seconds between two messages of one queue, and between two polls of a member."""
 SETTLE_S: Final = 300.0
-BUSIEST: Final = 0.0
+BUSIEST: Final = 22.0
 
 
 def _send(boom: Client, ended: threading.Event) -> None:
