@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CLIENTS = 10
 PACE_S = 0.005
-P99: Final = 3.5
+TAIL: Final = 3.5
 
 
 def rows(count: int) -> list[Figure]:
@@ -37,7 +37,7 @@ def rows(count: int) -> list[Figure]:
                 client.close()
     return [
         compared(f"{count:,} idle holds, wake p50", p50, "ms"),
-        compared(f"{count:,} idle holds, wake p99", p99, "ms", P99, "less"),
+        compared(f"{count:,} idle holds, wake p99", p99, "ms", TAIL, "less"),
     ]
 
 

@@ -11,8 +11,8 @@ from bench.references import ROUND_TRIP, ROUND_TRIP_THRICE, Reference
 from logboom.client import Client, connect
 from logboom.deploy import Cluster
 
-P50: Final = {1: 16.0, 3: 30.0}
-P99: Final = 8.0
+MEDIAN: Final = {1: 16.0, 3: 30.0}
+TAIL: Final = 8.0
 """Wide, because a message passes more processes than an echo: all of them wait on a busy machine."""
 
 
@@ -59,6 +59,6 @@ def cluster_rows(
 
         p50, p99 = reference.beside(rounds, once)
     return [
-        compared(f"{name}, p50", p50, "ms", P50[brokers], "less"),
-        compared(f"{name}, p99", p99, "ms", P99, "less"),
+        compared(f"{name}, p50", p50, "ms", MEDIAN[brokers], "less"),
+        compared(f"{name}, p99", p99, "ms", TAIL, "less"),
     ]
