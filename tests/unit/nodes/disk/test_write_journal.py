@@ -14,6 +14,8 @@ from logboom.nodes.disk.journal_records import (
     RECORDS_START,
     JournalEntry,
     JournalReplay,
+    SegmentContent,
+    SegmentHeader,
     read_header,
     scan_segment,
 )
@@ -356,16 +358,24 @@ def test_records_of_an_earlier_life_do_not_come_back() -> None:
     assert [operations[0][3] for operations in store.written] == [b"n" * whole]
 
 
-def test_q13_the_start_of_a_segment_proves_that_the_one_before_was_synced() -> None:
-    store = Store(random.Random(13))
+def two_segments(store: Store) -> list[tuple[str, SegmentHeader, SegmentContent]]:
+    """Open the store and write two segments; return name, header and content of each."""
     store.open()
     while len(store.disk.files) < 2:
         store.write(5_000)
         store.sync()
+    found = []
     for name in store.disk.names():
         header = read_header(store.disk.read(name))
         assert header is not None
-        last = scan_segment(header, store.disk.read(name)).records[-1]
+        found.append((name, header, scan_segment(header, store.disk.read(name))))
+    return found
+
+
+def test_q13_the_start_of_a_segment_proves_that_the_one_before_was_synced() -> None:
+    store = Store(random.Random(13))
+    for name, _, content in two_segments(store):
+        last = content.records[-1]
 
         def flip(held: bytearray, at: int = last.at) -> None:
             held[at] ^= 1
@@ -379,15 +389,9 @@ def test_q13_the_start_of_a_segment_proves_that_the_one_before_was_synced() -> N
 def test_what_lies_behind_a_loss_is_over_once_the_store_goes_on() -> None:
     """Killed when the loss is settled in the database, and before the old segments are wiped."""
     store = Store(random.Random(17))
-    store.open()
-    while len(store.disk.files) < 2:
-        store.write(5_000)
-        store.sync()
-    for name in store.disk.names():
-        header = read_header(store.disk.read(name))
-        assert header is not None
-        if header.first == 1:
-            third = scan_segment(header, store.disk.read(name)).records[2]
+    third = next(
+        content for _, header, content in two_segments(store) if header.first == 1
+    ).records[2]
     store.disk.change("000001.journal", lambda held: held.__setitem__(third.at, 0xFF))
     store.flushed = []
     with pytest.raises(Lost):
