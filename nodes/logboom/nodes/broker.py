@@ -1,8 +1,9 @@
 """The broker: a state machine over events, composed of pure parts (`broker_parts`).
 
 One turn takes the events in order, lets every service do what is due, and then settles the
-consequences, once per queue. Before the deadline, requests and syncs alone make nothing due. All writes of a turn form one write set with one token. Whatever must
-follow their sync waits for `Synced`.
+consequences, once per queue. Before the deadline, requests and syncs alone make nothing due. All
+writes of a turn form one write set with one token. Whatever must follow their sync waits for
+`Synced`.
 """
 
 from __future__ import annotations

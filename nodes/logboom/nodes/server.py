@@ -1,11 +1,10 @@
 """The broker's skin: sockets, disk, clocks and signals around the core.
 
 Each turn it polls, calls `handle`, writes, starts the sync, redials, sends, and closes connections
-(`wire.actor`). The committer thread syncs in parallel and wakes the loop; a short sync is done here,
-after everything else. While too much is
-unsynced, or the disk is behind with full write buffers, only the connections that this broker
-opened are read. Its heartbeats and its view of the cluster therefore stay alive, while the data of
-others waits in the sockets.
+(`wire.actor`). The committer thread syncs in parallel and wakes the loop; a short sync is done
+here, after everything else. While too much is unsynced, or the disk is behind with full write
+buffers, only the connections that this broker opened are read. Its heartbeats and its view of the
+cluster therefore stay alive, while the data of others waits in the sockets.
 
 If the file system is completely full, the store ends and not the process. The core has counted on
 writes that failed, so both are discarded, and created again as by a restart once there is room.
