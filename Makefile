@@ -6,15 +6,20 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := .venv/bin/python -m pip --quiet --disable-pip-version-check
 BASE := .venv/base.stamp
 SPARK := .venv/spark.stamp
+BROWSER := .venv/browser.stamp
 NOJAVA := $(if $(shell command -v java),,1)
 # The tests are three parts that run beside each other: what starts real nodes mostly waits for them, Spark
 # waits now and then, and what only computes takes what is left. A module of tests stays with one process.
 CLOCKED := tests/integration tests/chaos tests/spark
 PARTS := test-nodes $(if $(NOSPARK),,test-spark) test-computing
-FAMILIES := run group_scenario delay_scenario transaction_scenario subscription_scenario table_scenario
+FAMILIES := run group_scenario delay_scenario transaction_scenario subscription_scenario table_scenario access_scenario move_scenario
 TOGETHER := $(MAKE) --no-print-directory --keep-going --output-sync=target
 SEEDS ?= 100
-PYTEST := .venv/bin/python -m pytest --dist loadfile --no-loadscope-reorder
+# Each part has a folder of its own for what its tests write: pytest empties the folders of older runs when it
+# ends, and two that end at once take them from under each other. A part that fails leaves its folder.
+PYTEST := run() { folder=$$(mktemp -d "$${TMPDIR:-/tmp}/logboom-tests-XXXXXX") && \
+	.venv/bin/python -m pytest --dist loadfile --no-loadscope-reorder --basetemp="$$folder/t" "$$@" && \
+	rm -rf "$$folder"; }; run
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 
 define CHECK_PYTHON
@@ -27,6 +32,8 @@ help: ## list the targets
 setup: $(BASE) ## make .venv with every dependency, pinned and hashed
 demo: $(BASE) $(if $(NOSPARK)$(NOJAVA),,$(SPARK)) ## 336,776 flights through a cluster while a broker dies; then Spark (NOSPARK=1: without)
 	@.venv/bin/python -m demo $(if $(NOSPARK),--no-spark) $(ARGS)
+pictures: $(BASE) $(BROWSER) ## take the pictures of the web console that README shows; needs Chromium
+	@.venv/bin/python -m demo.pictures $(ARGS)
 cluster: $(BASE) ## start 3 name servers and 3 brokers on this machine
 	@.venv/bin/logboom cluster up $(ARGS)
 stop: $(BASE) ## stop them; their data stays in .logboom
@@ -35,13 +42,13 @@ status: $(BASE) ## show the nodes
 	@.venv/bin/logboom cluster status $(ARGS)
 logs: $(BASE) ## show what the nodes logged
 	@.venv/bin/logboom cluster logs $(ARGS)
-test: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## run the tests: unit, sim, integration, chaos, spark (NOSPARK=1: without)
+test: $(BASE) $(BROWSER) $(if $(NOSPARK),,$(SPARK)) ## run the tests: unit, sim, integration, chaos, spark (NOSPARK=1: without)
 ifdef ARGS
 	@.venv/bin/python -m pytest $(if $(NOSPARK),--ignore=tests/spark) $(ARGS)
 else
 	@$(TOGETHER) --jobs=3 $(PARTS)
 endif
-verify: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## run all tests, with every break, seed and kill that `make test` leaves out; SEEDS=100 or FIRST-LAST; chaos, MINUTES=10
+verify: $(BASE) $(BROWSER) $(if $(NOSPARK),,$(SPARK)) ## run all tests, with every break, seed and kill that `make test` leaves out; SEEDS=100 or FIRST-LAST; chaos, MINUTES=10
 	@status=0; \
 	$(TOGETHER) --jobs=3 $(PARTS) ALL=--thorough || status=1; \
 	$(TOGETHER) --jobs=$$(nproc) $(FAMILIES:%=seeds-%) || status=1; \
@@ -52,7 +59,7 @@ test-nodes:
 test-spark:
 	@$(PYTEST) -n 1 $(ALL) tests/spark
 test-computing:
-	@nice -n 10 $(PYTEST) -n auto $(ALL) $(CLOCKED:%=--ignore=%)
+	@renice -n 10 $$$$ >/dev/null; $(PYTEST) -n auto $(ALL) $(CLOCKED:%=--ignore=%)
 seeds-%:
 	@.venv/bin/python -m tests.sim.$* --seeds $(SEEDS)
 chaos: $(BASE) ## break a cluster under load: MINUTES=10 SEED=1 FAULTS=kill-leader FUZZ=1
@@ -64,20 +71,25 @@ bench: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## measure beside raw references, prin
 	@.venv/bin/python -m bench $(ARGS)
 bench-rivals: $(BASE) ## measure Kafka, RocketMQ, Redis, NATS and RabbitMQ beside logboom (ARGS="--help": tells how)
 	@.venv/bin/python -m bench.rivals $(ARGS)
-generate: $(BASE) ## generate the blocking client from the asyncio client
+generate: $(BASE) ## generate the blocking client from the asyncio client, docs/METRICS.md and docs/LOGS.md
 	@.venv/bin/python client/generate_blocking.py
-check: $(BASE) ## lint, format and types, and that the blocking client is up to date
+	@.venv/bin/python wire/generate_metrics_page.py
+	@.venv/bin/python wire/generate_log_page.py
+check: $(BASE) ## lint, format and types, and that what is generated is up to date
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/python client/generate_blocking.py --check
+	.venv/bin/python wire/generate_metrics_page.py --check
+	.venv/bin/python wire/generate_log_page.py --check
 build: .build/stamp ## build the wheel into dist/, with nothing but Python
 	.build/bin/hatchling build -t wheel
 clean: ## remove dist/ and caches; .venv and the data in .logboom stay
 	rm -rf dist .build .hypothesis .mypy_cache .pytest_cache .ruff_cache
 lock: ## pin the dependencies again (needs uv)
-	$(LOCK) --upgrade --extra node --extra cli --group dev pyproject.toml -o requirements/base.lock
+	$(LOCK) --upgrade --extra node --extra cli --extra backup --extra console --extra tracing --group dev pyproject.toml -o requirements/base.lock
 	$(LOCK) --group build -c requirements/base.lock -o requirements/build.lock
+	$(LOCK) --upgrade --group browser -c requirements/base.lock -o requirements/browser.lock
 	$(LOCK) --upgrade bench/rivals/clients.in -o bench/rivals/clients.lock
 	$(LOCK) --upgrade --extra spark -c requirements/base.lock pyproject.toml -o requirements/spark.lock
 
@@ -97,4 +109,7 @@ $(SPARK): requirements/spark.lock $(BASE)
 	@java -version 2>/dev/null || { echo 'Spark needs Java: sudo apt-get install openjdk-17-jre-headless (without Spark: make test NOSPARK=1)' >&2; exit 1; }
 	$(PIP) install --require-hashes -r requirements/spark.lock
 	@touch $@
-.PHONY: help setup demo cluster stop status logs test verify $(PARTS) chaos bench bench-rivals generate check build clean lock
+$(BROWSER): requirements/browser.lock $(BASE)
+	$(PIP) install --require-hashes -r requirements/browser.lock
+	@touch $@
+.PHONY: help setup demo pictures cluster stop status logs test verify $(PARTS) chaos bench bench-rivals generate check build clean lock

@@ -18,21 +18,30 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bench import (
+    access_rules,
     allocation,
+    backup,
     commits,
+    console_pages,
     consumer_groups,
     delay,
+    encryption,
     failover,
     filters,
     holds,
     idle,
     latency,
     metadata_scale,
+    operations,
+    planning,
     push,
     rolling,
+    scrape,
     steady,
+    strangers,
     subscriptions,
     throughput,
+    tracing,
     transactions,
 )
 from bench.figures import Figure, table
@@ -41,8 +50,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def groups(quick: bool) -> dict[str, Callable[[], list[Figure]]]:
-    """Return the groups of figures by name, in the order they run."""
+def groups(quick: bool, data_mib: int | None = None) -> dict[str, Callable[[], list[Figure]]]:
+    """Return the groups of figures by name, in the order they run.
+
+    `data_mib`: what the group operations stores before it begins.
+    """
     count, rounds = (200_000, 1) if quick else (1_000_000, 5)
 
     def spark() -> list[Figure]:
@@ -71,9 +83,20 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Figure]]]:
         "failover": failover.rows,
         "outage": lambda: failover.outage_rows(5.0 if quick else 30.0),
         "metadata": lambda: metadata_scale.rows(500 if quick else 10_000),
+        "planning": lambda: planning.rows(1_000 if quick else 10_000),
         "allocation": lambda: allocation.rows(*((100, 1_000) if quick else (1_000, 10_000))),
         "filters": lambda: filters.rows(20 if quick else 200),
         "groups": lambda: consumer_groups.rows(*((100, 1_000) if quick else (1_000, 10_000))),
+        "encryption": lambda: encryption.rows(count // 2, rounds),
+        "access": lambda: access_rules.rows(*((100, 1_000) if quick else (1_000, 10_000))),
+        "tracing": lambda: tracing.rows(count // 2, rounds),
+        "scrape": lambda: scrape.rows(*((1.0, 1, 200) if quick else (5.0, 10, 2_000))),
+        "console": lambda: console_pages.rows(
+            1_000 if quick else 10_000,
+            200 if quick else 2_000,
+            1 if quick else 5,
+            3.0 if quick else 10.0,
+        ),
         "delay": lambda: delay.rows(20_000 if quick else 1_000_000),
         "push": lambda: push.rows(count, rounds),
         "commits": lambda: commits.rows(*((1.0, 1) if quick else (3.0, 5))),
@@ -82,7 +105,12 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Figure]]]:
         "subscriptions": lambda: subscriptions.rows(
             *((50_000, 1, 10_000) if quick else (500_000, 3, 100_000))
         ),
+        "backup": lambda: backup.rows(*((64, 1) if quick else (1_024, 5))),
         "rolling": rolling.rows,
+        "operations": lambda: operations.rows(
+            data_mib or (256 if quick else 4_096), *((5.0, 1) if quick else (20.0, 3))
+        ),
+        "strangers": lambda: strangers.rows(*((200, 1.0, 1) if quick else (2_000, 5.0, 5))),
         "idle": lambda: idle.rows(3.0 if quick else 10.0),
         "spark": spark,
         "spark_write": spark_write,
@@ -95,9 +123,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"groups: {', '.join(groups(quick=True))}")
     parser.add_argument("--quick", action="store_true", help="small counts, to see that it runs")
+    parser.add_argument(
+        "--data-mib", type=int, help="data that operations stores first, on all brokers (4096)"
+    )
     parser.add_argument("--json", type=Path, default=Path(".logboom/bench.json"))
     arguments = parser.parse_args()
-    known = groups(arguments.quick)
+    known = groups(arguments.quick, arguments.data_mib)
     if unknown := [name for name in arguments.names if name not in known]:
         parser.error(f"no group {unknown[0]!r}: choose from {', '.join(known)}")
     rows: list[Figure] = []

@@ -105,7 +105,7 @@ def round_trips_ms(servers: int = 1) -> tuple[float, float]:
             for server in started:
                 server.socket.recv()
             spent.append(1_000 * (time.monotonic() - began))
-            # The pace.
+            # As far apart as the messages it is compared with, so that each travels alone.
             time.sleep(max(0.0, began + PACE_S - time.monotonic()))
         return percentile(spent, 0.5), percentile(spent, 0.99)
     finally:

@@ -21,10 +21,12 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 TARGET: Final = ROOT / "client" / "logboom" / "client"
 MODULES: Final = (
     "admin",
+    "admin_access",
     "admin_subscriptions",
     "app_base",
     "client",
     "consumer",
+    "dead_letter_admin",
     "group_consumer",
     "lookout",
     "positioned_reader",

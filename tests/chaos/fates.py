@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -52,7 +52,17 @@ class Fates:
 
     def undone(self, member: str, at: float) -> bool:
         """Whether what a member had finished at a time may come again to others."""
-        return any(self._within(member, what, at - SLACK_S, float("inf")) for what in LOST)
+        lost = any(self._within(member, what, at - SLACK_S, float("inf")) for what in LOST)
+        return lost or self._unaware(member, at)
+
+    def _unaware(self, member: str, at: float) -> bool:
+        """Whether a member was out at a time, as it had slept beyond its session, and had not heard
+        it yet: no commit of it counts, and it may never hear it if it leaves first."""
+        times = self._times.get((member, WOKEN), [])
+        place = bisect_right(times, at + SLACK_S)
+        if not place or times[place - 1] < self._before(at, WAKING_S):
+            return False
+        return not self._within(member, OUT, times[place - 1], at - SLACK_S)
 
     def behind(self, member: str, at: float) -> bool:
         """Whether a member may have in its hands, at a time, what has been given to others: it was

@@ -130,6 +130,14 @@ class Diary(logging.Handler):
             self.wrong("clients go on", text)
 
 
+class MonotonicFormatter(logging.Formatter):
+    """Lines with the time of the records."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        return f"{time.monotonic():.3f} {super().format(record)}"
+
+
 def stretches(messages: Sequence[Message]) -> Iterator[list[Message]]:
     """Messages that follow on each other where they were read."""
     some: list[Message] = []
@@ -215,6 +223,11 @@ def main() -> int:
     diary = Diary(given.name, given.folder, given.topic, given.queues)
     log = logging.getLogger("logboom.client")
     log.addHandler(diary)
+    # For whoever studies a broken promise.
+    spoken = logging.FileHandler(given.folder / f"{given.name}.txt")
+    spoken.setFormatter(MonotonicFormatter())
+    log.addHandler(spoken)
+    log.setLevel(logging.INFO)
     log.propagate = False
     ended = threading.Event()
     how: dict[str, Any] = {

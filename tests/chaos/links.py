@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from logboom.deploy.closeable import Closeable
+from logboom.wire.listeners import is_loopback
 from tests.chaos.proxy import CLIENT
 
 
@@ -41,7 +42,10 @@ class Links(Protocol):
 def adjusted(links: Links, settings: dict[str, Any]) -> dict[str, Any]:
     """A founding node's settings, so that it is reached and reaches others through `links`."""
     name = settings["id"]
-    listen = {"listen": links.home(name, settings["listen"])}
+    home = links.home(name, settings["listen"])
+    listen: dict[str, Any] = {"listen": home}
+    if not is_loopback(home):
+        listen["insecure"] = True
     if "raft_listen" in settings:
         members = [
             member

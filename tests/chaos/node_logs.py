@@ -20,7 +20,8 @@ FAULTY: Final = (
 """Words of which a node in good health says none."""
 
 _HEAD: Final = re.compile(
-    rb"^(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} |logboom: |Traceback |Exception |--- Logging error)",
+    rb"^(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z |logboom: |(?: {4})?Traceback |Exception "
+    rb"|--- Logging error)",
     re.MULTILINE,
 )
 """A traceback is an entry of its own: what explains the line before it does not explain it."""

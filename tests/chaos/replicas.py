@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import zip_longest
 from pathlib import Path
@@ -17,16 +17,27 @@ from tests.sim.judges.logs import ALIKE, GAPS, WHOLE, Stored
 
 
 def stored(
-    folders: Mapping[str, Path], topic_id: int, queues: int, verdict: Verdict
+    folders: Mapping[str, Path],
+    topic_id: int,
+    replicas: Sequence[Sequence[str]],
+    verdict: Verdict,
 ) -> dict[int, list[Stored]]:
-    """Queue → its messages; every difference between the brokers goes into `verdict`."""
+    """Queue → its messages; every difference between its replicas goes into `verdict`.
+
+    `replicas`: of each queue, the brokers that are to hold it.
+    """
     with ExitStack() as stack:
         stores = {
             name: stack.enter_context(closing(RocksStorage(folder, name)))
             for name, folder in folders.items()
         }
         return {
-            queue: list(_queue(stores, topic_id, queue, queues, verdict)) for queue in range(queues)
+            queue: list(
+                _queue(
+                    {name: stores[name] for name in names}, topic_id, queue, len(replicas), verdict
+                )
+            )
+            for queue, names in enumerate(replicas)
         }
 
 

@@ -8,16 +8,17 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from logboom.client import connect
+from logboom.client import Client, connect
 from logboom.deploy.closeable import Closeable
+from logboom.deploy.cluster_key import read_key
 from logboom.deploy.layout import KEY_FILE
-from logboom.wire.errors import StartError
-from logboom.wire.view import TopicView
+from logboom.wire.errors import RetryableError, StartError
+from logboom.wire.view import TopicView, View
 from tests.chaos.account import Account
 from tests.chaos.disk import ROOM_BYTES, SmallDisk
 from tests.chaos.health import Health, ScrubPasses, topic_of
@@ -26,6 +27,7 @@ from tests.chaos.machine import Machine
 from tests.chaos.members import ChangingCluster
 
 TOPIC: Final = "flights"
+T = TypeVar("T")
 WHOLE_S: Final = 120.0
 """A cluster that is not whole by then will not be."""
 AGAIN_S: Final = 1.0
@@ -35,7 +37,10 @@ MUST_BE_REPLACED: Final = "new raft id"
 SMALL: Final = "broker-3"
 """The broker on the small disk."""
 SCRUB_BYTES_PER_S: Final = 64 * 1024 * 1024
+DELETE_GRACE_S: Final = 1.0
+"""After which a replica that was moved away is deleted, so that this happens within a run."""
 
+ORDER_S: Final = 5.0
 COMMAND_S: Final = 90.0
 """What a command of an operator may take."""
 
@@ -76,6 +81,7 @@ class Rig(Closeable):
                 broker_settings={
                     "scrub_every_s": scrub_every_s,
                     "scrub_bytes_per_s": SCRUB_BYTES_PER_S,
+                    "replica_delete_grace_s": DELETE_GRACE_S,
                 },
                 adjust=self._adjust,
                 launcher=self._launcher,
@@ -87,8 +93,6 @@ class Rig(Closeable):
             raise
         self.health = Health(self.cluster, TOPIC)
         """What the nodes say of themselves."""
-        self.endpoints = [links.front(name, self.cluster.endpoint(name)) for name in self.brokers]
-        """Where clients dial."""
         try:
             with connect(self.endpoints) as boom:
                 boom.admin.create_topic(TOPIC, queues=queues, replicas=3, retention_ms=-1)
@@ -119,6 +123,11 @@ class Rig(Closeable):
         """The name servers' names."""
         return [name for name in self.cluster.nodes if name.startswith("name-")]
 
+    @property
+    def endpoints(self) -> list[str]:
+        """Where clients dial."""
+        return [self.links.front(name, self.cluster.endpoint(name)) for name in self.brokers]
+
     def others(self, *names: str) -> list[str]:
         """All other nodes, and the clients."""
         return [name for name in (*self.cluster.nodes, CLIENT) if name not in names]
@@ -132,9 +141,13 @@ class Rig(Closeable):
         """The name server that leads."""
         return self._told(self.cluster.raft_leader)
 
-    def _told(self, ask: Callable[[], str]) -> str:
+    def view(self, topics: list[str]) -> View:
+        """The newest metadata."""
+        return self._told(lambda: self.cluster.view(topics))
+
+    def _told(self, ask: Callable[[], T]) -> T:
         """An answer of the cluster: a machine that is busy with other things may give it late."""
-        answers: list[str] = []
+        answers: list[T] = []
 
         def asked() -> bool:
             # One after the other is asked until the time is over; `missing` says why not.
@@ -145,12 +158,36 @@ class Rig(Closeable):
         # While nodes are down on purpose there may be no leader, and nobody brings them back before
         # this is answered: a second fault asks once.
         if not self.wait(asked, 0.0 if self.down else WHOLE_S):
-            raise StartError(f"no node tells who leads: {self.missing()}")
+            raise StartError(f"no node answers: {self.missing()}")
         return answers[0]
 
     def topic(self) -> TopicView:
         """The topic, as the newest metadata has it."""
         return topic_of(self.cluster.view([TOPIC]))
+
+    @contextlib.contextmanager
+    def operator(self) -> Iterator[Client]:
+        """A client that may change the cluster."""
+        key = read_key(self.cluster.data / KEY_FILE)
+        with connect(self.cluster.endpoints, timeout_s=ORDER_S, cluster_key=key) as boom:
+            yield boom
+
+    def order(self, give: Callable[[], None]) -> None:
+        """Have an operator's order carried out, which may be given again if nobody answers.
+
+        Raises:
+            StartError: nobody does in time.
+        """
+
+        def given() -> bool:
+            try:
+                give()
+            except RetryableError:
+                return False
+            return True
+
+        if not self.wait(given, WHOLE_S):
+            raise StartError(f"nobody carries out an order: {self.missing()}")
 
     # -- breaking and mending -----------------------------------------------------------------
 

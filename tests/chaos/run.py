@@ -92,11 +92,12 @@ def run(plan: Plan) -> Result:
         except StartError as error:
             verdict.found(HEALS, str(error))
         compared = _metadata(rig, verdict)
-        topic_id = rig.topic().id
+        topic = rig.topic()
         rig.stop()
         # Last words count too.
         explained = rig.account.judge(verdict)
-        held = stored(rig.folders(), topic_id, plan.queues, verdict)
+        replicas = [queue.replicas for queue in topic.queues]
+        held = stored(rig.folders(), topic.id, replicas, verdict)
     records = load(plan.records)
     judge(records, held, _shares(plan), verdict, healed)
     span = (weather.began, weather.began + seconds)

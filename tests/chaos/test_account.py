@@ -26,13 +26,13 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.ledger import Verdict
 from tests.chaos.node_logs import entries, faults
 
-TIME = "2026-03-04 05:06:07,890"
-GOOD = f"{TIME} INFO logboom.nodes.server broker broker-1 listens\n"
+TIME = "2026-03-04T05:06:07.890Z"
+GOOD = f"{TIME} INFO broker-1 node_started kind=broker\n"
+LOGGED_TRACE = '    Traceback (most recent call last):\n      File "a.py"\n    KeyError: 7\n'
+"""As the log has one, below the line that it belongs to."""
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1\nKeyError: 7\n'
-CORRUPT = (
-    f"{TIME} ERROR logboom.nodes.disk.rocks_storage the store in x is given up (Corruption: y)\n"
-)
-UNLIKE = f"{TIME} CRITICAL logboom.metadata.raft.raft_node name-1: the state after entry 8 differs from the leader's\n"
+CORRUPT = f'{TIME} ERROR broker-1 store_given_up folder=x error="Corruption: y"\n'
+UNLIKE = f'{TIME} ERROR name-1 state_diverged index=8 text="the state after entry 8 differs from the leader\'s"\n'
 
 
 def found(
@@ -80,7 +80,8 @@ def test_a_faulty_line_is_a_finding(line: str) -> None:
 def test_a_line_is_explained_and_the_traceback_behind_it_is_not() -> None:
     harms = [Harm("flipped-bytes", "broker-1", len(GOOD))]
     assert found(log=GOOD + CORRUPT + GOOD, harms=harms) == {}
-    assert found(log=GOOD + CORRUPT + TRACE, harms=harms) == {LOGS: 1}
+    for trace in (TRACE, LOGGED_TRACE):
+        assert found(log=GOOD + CORRUPT + trace, harms=harms) == {LOGS: 1}
     # Said before the fault struck.
     assert found(log=CORRUPT + GOOD, harms=harms) == {LOGS: 1}
 
@@ -100,7 +101,7 @@ def test_name_servers_say_so_in_words_that_are_known(caplog: pytest.LogCaptureFi
     hashes.take(16, b"ours")
     hashes.hear(16, b"another")
     assert hashes.mismatches == 1
-    log = f"{TIME} CRITICAL logboom.metadata.raft.raft_node {caplog.messages[0]}\n"
+    log = f"{TIME} ERROR name-2 {caplog.messages[0]}\n"
     assert found(log=log) == {METADATA: 1}
 
 
@@ -124,7 +125,7 @@ def test_states_are_to_be_compared_and_alike(counted: dict[str, int], findings: 
 def test_a_log_is_taken_apart_by_what_was_said() -> None:
     log = (GOOD + CORRUPT + "and more of it\n" + TRACE + "logboom: it ends\n").encode()
     said = [entry.text for entry in entries(log)]
-    assert [text.split()[0] for text in said] == [TIME[:10], TIME[:10], "Traceback", "logboom:"]
+    assert [text.split()[0] for text in said] == [TIME, TIME, "Traceback", "logboom:"]
     assert [entry.at for entry in faults(log)] == [len(GOOD), log.index(b"Traceback")]
 
 

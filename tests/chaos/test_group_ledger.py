@@ -96,6 +96,31 @@ def test_a_member_that_woke_up_may_have_in_its_hands_what_is_others_by_now() -> 
     assert broken([*late, *served]) == {}
 
 
+def test_what_a_member_finished_that_woke_up_out_of_the_group_comes_again() -> None:
+    # Nobody told it that it was out before it left: its last commit was refused with its farewell.
+    away: list[Record] = [
+        Fate("a", fates.JOINED, 0.0),
+        given("a", 1, 0, 10, 1.0),
+        Committed(0, 10, 1.5),
+        Fate("a", fates.PAUSED, 2.0),
+        Fate("a", fates.WOKEN, 8.0),
+        given("a", 1, 10, 5, 8.1),
+        Fate("a", fates.LEFT, 10.0),
+        given("b", 2, 10, 20, 11.0),
+        Committed(0, 30, 12.0),
+    ]
+    assert broken(away) == {}
+    late: list[Record] = [*away[:5], given("a", 1, 10, 5, 20.0), Fate("a", fates.LEFT, 20.5)]
+    late += [given("b", 2, 10, 20, 21.0), Committed(0, 30, 22.0)]
+    assert broken(late) == {AGAIN: 5}
+    # What it finishes after it has joined again is its own.
+    again: list[Record] = [*away[:5], Fate("a", fates.OUT, 8.5), given("a", 3, 10, 5, 10.5)]
+    assert broken([*again, *away[6:]]) == {AGAIN: 5}
+    # And what was committed does not come again.
+    back = [*away[:-2], given("b", 2, 9, 21, 11.0), away[-1]]
+    assert broken(back) == {group_ledger.COMMITTED_AGAIN: 1}
+
+
 def test_a_committed_offset_that_goes_back_and_one_ahead_of_its_members() -> None:
     back = [*history()[:-1], Committed(0, 12, 6.5), history()[-1]]
     assert broken(back) == {BACK: 3}

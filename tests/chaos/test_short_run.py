@@ -14,7 +14,7 @@ import pytest
 
 from logboom.wire.errors import StartError
 from tests.chaos import fates
-from tests.chaos.faults import FAULTS
+from tests.chaos.faults import FAULTS, OPERATIONS
 from tests.chaos.links import ProxyLinks
 from tests.chaos.namespaces import NamespaceLinks, obstacle
 from tests.chaos.plan import Plan
@@ -50,7 +50,7 @@ def test_a_second_fault_that_finds_nobody_does_not_wait_for_the_end_of_the_first
     with Rig(tmp_path / "cluster", 1, ProxyLinks()) as rig:
         rng = random.Random(1)
         struck = FAULTS["kill-all"].strike(rig, rng)
-        with pytest.raises(StartError, match="no node tells who leads"):
+        with pytest.raises(StartError, match="no node answers"):
             FAULTS["kill-leader"].strike(rig, rng)
         struck.mend()
         rig.wait_whole()
@@ -64,8 +64,9 @@ def test_a_second_fault_that_finds_nobody_does_not_wait_for_the_end_of_the_first
         pytest.param(PROCESSES, ProxyLinks.kind, marks=pytest.mark.thorough),
         pytest.param(MACHINES, ProxyLinks.kind, marks=pytest.mark.thorough),
         pytest.param(NETWORKS, NamespaceLinks.kind, marks=pytest.mark.thorough),
+        pytest.param(OPERATIONS, ProxyLinks.kind, marks=pytest.mark.thorough),
     ],
-    ids=["few", "processes", "machines", "networks"],
+    ids=["few", "processes", "machines", "networks", "operations"],
 )
 def test_every_promise_is_kept(
     faults: tuple[str, ...], links: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

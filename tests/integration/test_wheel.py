@@ -58,6 +58,13 @@ def test_every_module_of_the_tree_is_in_it(wheel_names: list[str]) -> None:
         for portion in portions
         for path in (*portion.glob("*/**/*.py"), *portion.rglob("py.typed"))
     ]
+    console = ROOT / "console"
+    sources += [
+        str(path.relative_to(console))
+        for folder in ("static", "templates")
+        for path in (console / "logboom" / "console" / folder).rglob("*")
+        if path.is_file()
+    ]
     assert len(sources) > len(portions)
     assert sorted(sources) == sorted(name for name in wheel_names if ".dist-info/" not in name)
 

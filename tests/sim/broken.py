@@ -17,9 +17,13 @@ from typing import Final
 import pytest
 
 from tests.sim.attacks_raft import an_old_answer
+from tests.sim.breaks import access as a
+from tests.sim.breaks import backups as b
 from tests.sim.breaks import compaction as c
 from tests.sim.breaks import decisions as d
 from tests.sim.breaks import groups as g
+from tests.sim.breaks import levels as v
+from tests.sim.breaks import moves as m
 from tests.sim.breaks import parked as p
 from tests.sim.breaks import queues as q
 from tests.sim.breaks import raft as r
@@ -33,7 +37,9 @@ from tests.sim.breaks.harnesses import (
     Directed,
     Harness,
     Members,
+    Moving,
     Raft,
+    Rights,
     Script,
     Subscribers,
     Waiting,
@@ -74,12 +80,15 @@ class Break:
 
 RULES_AT_BROKERS: Final = "nodes.test_broker_rules:"
 RULES_AT_NAME_SERVERS: Final = "metadata.test_name_server:"
+FEATURE_LEVELS: Final = "metadata.test_feature_levels:"
 RULES_OF_RAFT: Final = "metadata.raft.test_rules:"
 COMMITTER: Final = "nodes.disk.test_committer:"
 COORDINATORS: Final = "nodes.groups.test_group_coordinator:"
 REQUESTS: Final = "nodes.groups.test_member_requests:"
 SUBSCRIPTIONS: Final = "nodes.subscriptions.test_subscription_handler:"
 DECISIONS: Final = "metadata.tables.test_transaction_table:"
+MOVES: Final = "metadata.state.test_moves:"
+ROLES: Final = "nodes.test_replica_roles:"
 RESTORED: Final = "metadata.transactions.test_views:test_a_restored_state_is_the_same"
 BREAKS: Final = (
     Break("Q1", q.acks_before_the_sync, Cluster(), within=20),
@@ -124,7 +133,7 @@ BREAKS: Final = (
     Break("Q9", p.retries_park_again, Waiting(), within=20),
     Break("Q10", s.the_end_is_written_later, Cluster(), within=20),
     Break("Q10", s.append_time_follows_the_clock, Cluster(), within=20),
-    Break("Q11", s.leases_never_end, Cluster("forgotten leader"), within=20),
+    Break("Q11", s.leases_never_end, Cluster("forgotten leader"), within=20, thorough=True),
     Break(
         "Q11",
         s.leases_from_the_answer,
@@ -219,14 +228,21 @@ BREAKS: Final = (
         r.commits_are_forgotten,
         Directed(RULES_OF_RAFT + "test_r11_the_commit_index_survives_a_restart"),
     ),
-    Break("R12", r.anybody_changes_members, Cluster("strangers"), within=20),
+    Break("R12", r.anybody_changes_members, Cluster("strangers"), within=20, thorough=True),
     Break("R12", r.nobody_asks_newcomers, Cluster("strangers"), within=20),
     Break(
         "R12",
         r.majorities_are_not_minded,
         Directed(RULES_AT_NAME_SERVERS + "test_r12_what_would_leave_no_majority_is_refused"),
     ),
-    Break("R12", r.changes_come_all_at_once, Raft(changing=True), seeds=(30,), within=80),
+    Break(
+        "R12",
+        r.changes_come_all_at_once,
+        Raft(changing=True),
+        seeds=(30,),
+        within=80,
+        thorough=True,
+    ),
     Break(
         "R12",
         r.changes_name_one_name_each,
@@ -255,9 +271,9 @@ BREAKS: Final = (
         Directed(COORDINATORS + "test_nobody_is_expired_for_what_nobody_could_hear"),
     ),
     Break("R14", r.watches_answer_older, Cluster(), seeds=(4,), within=20),
-    Break("R14", r.metadata_goes_back, Cluster(), seeds=(4,), within=20),
+    Break("R14", r.metadata_goes_back, Cluster(), seeds=(4,), within=20, thorough=True),
     Break("G1", g.releases_do_not_commit, Members(calm=True), within=20, thorough=True),
-    Break("G1", g.queues_are_given_at_once, Members(calm=True), within=20),
+    Break("G1", g.queues_are_given_at_once, Members(calm=True), within=20, thorough=True),
     Break(
         "G1",
         g.commits_are_answered_at_once,
@@ -280,7 +296,7 @@ BREAKS: Final = (
     ),
     Break("G4", g.who_asks_for_nothing_stays, Members(), seeds=(1,), within=20),
     Break("G5", g.strategies_deal_the_retries, Members(), within=20),
-    Break("G5", g.all_topics_are_dealt_together, Members(), within=20),
+    Break("G5", g.all_topics_are_dealt_together, Members(), within=20, thorough=True),
     Break("G6", g.ends_are_not_counted, Members(), seeds=(4,), within=20, thorough=True),
     Break(
         "G6",
@@ -288,11 +304,11 @@ BREAKS: Final = (
         Directed("client.groups.test_trials:test_steps_grow_until_all_that_was_there_is_done"),
     ),
     Break("G6", g.messages_are_tried_together, Members(), seeds=(8000001,), thorough=True),
-    Break("T1", t.commits_release_all, Deciding(), within=20),
-    Break("T1", t.every_commit_wins, Deciding(), seeds=(1,), within=20),
-    Break("T1", t.aborts_are_forgotten, Deciding(), seeds=(1,), within=20),
-    Break("T1", d.older_producers_decide, Deciding(), seeds=(2,), within=20),
-    Break("T1", d.offsets_move_with_every_commit, Deciding(), seeds=(1,), within=20),
+    Break("T1", t.commits_release_all, Deciding(), within=20, thorough=True),
+    Break("T1", t.every_commit_wins, Deciding(), seeds=(3,), within=20, thorough=True),
+    Break("T1", t.aborts_are_forgotten, Deciding(), seeds=(1,), within=20, thorough=True),
+    Break("T1", d.older_producers_decide, Deciding(), seeds=(4,), within=20, thorough=True),
+    Break("T1", d.offsets_move_with_every_commit, Deciding(), seeds=(2,), within=20, thorough=True),
     Break(
         "T1",
         d.lower_sequences_stay_open,
@@ -300,14 +316,14 @@ BREAKS: Final = (
     ),
     Break("T1", d.snapshots_forget_aborts, Directed(RESTORED)),
     Break("T2", t.drops_by_its_own_clock, Deciding(), seeds=(1,), within=20),
-    Break("T2", d.what_is_closed_is_left_alone, Deciding(), within=20),
+    Break("T2", d.what_is_closed_is_left_alone, Deciding(), within=20, thorough=True),
     Break("T3", t.nobody_goes_on, Deciding(), seeds=(2,), within=20, thorough=True),
-    Break("T3", t.goes_on_uncertain, Deciding(), seeds=(4,), within=20),
+    Break("T3", t.goes_on_uncertain, Deciding(), seeds=(4,), within=20, thorough=True),
     Break("T3", t.reports_what_is_appended, Deciding(), seeds=(1,), within=20),
-    Break("T3", t.one_report_is_enough, Deciding(), within=20),
-    Break("T3", t.parts_are_seen, Deciding(), within=20),
+    Break("T3", t.one_report_is_enough, Deciding(), within=20, thorough=True),
+    Break("T3", t.parts_are_seen, Deciding(), within=20, thorough=True),
     Break("T3", d.snapshots_forget_decisions, Directed(RESTORED)),
-    Break("P10", u.acks_are_answered_at_once, Subscribers(), within=20),
+    Break("P10", u.acks_are_answered_at_once, Subscribers(), within=20, thorough=True),
     Break("P10", u.acks_are_not_written_down, Subscribers(), within=20),
     Break("P10", u.counts_are_not_written_down, Subscribers(), within=20),
     Break("P10", u.the_floor_is_all_that_is_known, Subscribers(), within=20),
@@ -324,9 +340,11 @@ BREAKS: Final = (
         u.deliveries_need_no_lease,
         Directed(SUBSCRIPTIONS + "test_q11_past_the_lease_nothing_is_delivered"),
     ),
-    Break("P10", u.permits_outlive_their_session, Subscribers(), within=20),
-    Break("P10", u.batches_are_cut_to_the_permits, Subscribers(), within=20),
-    Break("P10", u.moving_slots_are_not_drained, Subscribers(), seeds=(5,), within=20),
+    Break("P10", u.permits_outlive_their_session, Subscribers(), within=20, thorough=True),
+    Break("P10", u.batches_are_cut_to_the_permits, Subscribers(), within=20, thorough=True),
+    Break(
+        "P10", u.moving_slots_are_not_drained, Subscribers(), seeds=(5,), within=20, thorough=True
+    ),
     Break("P10", u.what_is_postponed_holds_nothing_up, Subscribers(), within=20, thorough=True),
     Break("P10", u.anybody_is_exclusive, Subscribers(), seeds=(3,), within=20),
     Break("P10", u.the_next_one_does_not_wait, Subscribers(), within=20),
@@ -347,13 +365,192 @@ BREAKS: Final = (
             "wire.test_session:test_w1_a_new_routing_id_is_asked_for_hello_and_requests_are_sent_again"
         ),
     ),
-    Break("W2", w.checksums_are_not_compared, Cluster(rot=True), within=20),
+    Break("W2", w.checksums_are_not_compared, Cluster(rot=True), within=20, thorough=True),
     Break("W2", p.bodies_are_not_compared, Deciding(), seeds=(1,), within=20),
     Break(
         "W3",
         w.lengths_are_not_bounded,
         Directed("wire.test_compression:test_a_zstd_bomb_costs_no_memory", (True,)),
     ),
+    Break(
+        "S1",
+        w.routing_ids_are_identities,
+        Directed(
+            "wire.test_identities:test_s1_who_takes_over_a_routing_id_has_no_session",
+            ("alice/laptop#1", "mallory/phone#2"),
+        ),
+    ),
+    Break("S1", w.routing_ids_are_identities, Rights(), within=20),
+    Break("A1", a.denials_do_not_win, Rights(), within=20, thorough=True),
+    Break("A1", a.the_disabled_are_served_until_they_reconnect, Rights(), within=20),
+    Break("A1", a.decisions_are_remembered, Rights(), seeds=(1,), within=20),
+    Break("A1", a.what_is_held_is_answered, Rights(), seeds=(1,), within=20, thorough=True),
+    Break("A2", a.rules_go_back, Rights(), within=20),
+    Break("A3", a.names_are_shown_to_all, Rights(), within=20),
+    Break("A3", a.rights_that_change_show_nothing, Rights(), seeds=(1,), within=20, thorough=True),
+    Break("A4", a.keys_end_by_the_nodes_clocks, Rights(), seeds=(1,), within=20),
+    Break(
+        "S2",
+        w.any_key_greets_as_a_node,
+        Directed(
+            "wire.test_identities:test_s2_nobody_greets_as_what_its_key_is_not",
+            ("alice/laptop#1", "broker-2", "broker"),
+        ),
+    ),
+    Break(
+        "S3",
+        w.answers_follow_the_routing_id,
+        Directed(
+            "wire.test_peer_routes:test_s3_an_address_leads_nowhere_once_its_connection_ended"
+        ),
+    ),
+    Break(
+        "S4",
+        w.keys_count_if_nobody_refuses_them,
+        Directed("wire.test_sockets_curve:test_s4_without_an_authenticator_nobody_gets_in"),
+        thorough=True,
+    ),
+    Break(
+        "S4",
+        a.the_configuration_counts_against_the_state,
+        Directed(
+            "metadata.access.test_access_duties:"
+            "test_s4_a_disabled_node_stays_out_whatever_the_configuration_lists"
+        ),
+    ),
+    Break(
+        "M7",
+        v.levels_are_not_minded,
+        Directed(FEATURE_LEVELS + "test_m7_nothing_that_the_leader_plans_is_beyond_the_level"),
+    ),
+    Break(
+        "M7",
+        v.nobody_hinders_an_upgrade,
+        Directed(FEATURE_LEVELS + "test_m7_the_level_is_raised_once_all_were_heard"),
+    ),
+    Break(
+        "M7",
+        v.older_nodes_go_on,
+        Directed(FEATURE_LEVELS + "test_m7_a_name_server_ends_where_the_level_is_beyond_it"),
+    ),
+    Break(
+        "K1",
+        b.backups_need_no_lease,
+        Directed(
+            "nodes.requests.test_backup_handler:test_k1_a_leader_without_its_lease_does_not_answer"
+        ),
+    ),
+    Break(
+        "K1",
+        b.backups_trust_new_leaders,
+        Directed(
+            "nodes.requests.test_backup_handler:"
+            "test_k1_a_new_leader_answers_once_it_knows_what_was_acknowledged"
+        ),
+    ),
+    Break(
+        "K1",
+        b.gaps_are_passed_over,
+        Directed("nodes.requests.test_backup_handler:test_k1_another_history_is_not_appended"),
+    ),
+    Break(
+        "K2",
+        b.later_decisions_are_copied,
+        Directed(
+            "nodes.requests.test_backup_handler:"
+            "test_k2_reading_ends_before_a_decision_that_was_made_after_the_state"
+        ),
+    ),
+    Break(
+        "K3",
+        b.late_acknowledgements_count,
+        Directed("backup.test_backup_reader:test_k3_acknowledgements_after_the_cut_do_not_count"),
+    ),
+    Break(
+        "K4",
+        b.blocks_are_not_checked,
+        Directed("backup.test_backup_reader:test_k4_a_damaged_block_is_not_restored"),
+    ),
+    Break(
+        "K4",
+        b.bases_are_pruned,
+        Directed("backup.test_backup_pruning:test_k4_what_a_kept_backup_needs_stays"),
+    ),
+    Break(
+        "K5",
+        b.restoring_topics_are_used,
+        Directed("nodes.requests.test_restore_handler:test_k5_nobody_reads_or_writes_meanwhile"),
+    ),
+    Break(
+        "K5",
+        b.restoring_topics_release,
+        Directed(
+            "nodes.requests.test_restore_handler:test_k5_nothing_is_removed_or_released_meanwhile"
+        ),
+    ),
+    Break(
+        "K5",
+        b.other_backups_are_mixed_in,
+        Directed("nodes.requests.test_restore_handler:test_k5_another_backup_is_not_mixed_in"),
+    ),
+    Break(
+        "K6",
+        b.counters_begin_anew,
+        Directed(
+            "metadata.state.test_restores:test_k6_everything_that_counts_begins_above_the_backup"
+        ),
+    ),
+    Break("M1", m.who_is_added_may_be_elected, Moving(), within=20),
+    Break("M2", m.moves_end_with_the_first, Moving(), within=20),
+    Break("M2", m.moves_end_some_other_time, Moving(), within=20),
+    Break("M2", m.leaders_stay_outside, Moving(), within=20),
+    Break(
+        "M3",
+        m.who_is_added_is_needed,
+        Directed(MOVES + "test_needed_copies_are_counted_without_what_is_added"),
+    ),
+    Break(
+        "M3",
+        m.who_leaves_is_not_needed,
+        Directed(MOVES + "test_needed_copies_are_counted_with_what_is_removed"),
+    ),
+    Break(
+        "M3",
+        m.the_removed_are_needed,
+        Directed(MOVES + "test_nobody_stays_eligible_who_is_not_needed_without_the_removed_broker"),
+    ),
+    Break(
+        "M3",
+        m.a_lost_destination_is_not_made_up_for,
+        Directed(MOVES + "test_a_removed_destination_ends_the_move_and_what_was_to_go_stays"),
+        thorough=True,
+    ),
+    Break("M3", m.zones_are_not_counted, Moving(), seeds=(1,), within=20),
+    Break(
+        "M4",
+        m.older_metadata_deletes,
+        Directed(ROLES + "test_m4_metadata_that_is_older_than_the_process_deletes_nothing"),
+    ),
+    Break("M4", m.who_is_to_leave_deletes_at_once, Moving(), within=20),
+    Break(
+        "M4",
+        m.who_is_added_back_goes_on,
+        Directed(ROLES + "test_m4_a_replica_that_is_added_back_within_the_grace_begins_anew"),
+    ),
+    Break(
+        "M4",
+        m.the_former_store_is_read,
+        Directed(ROLES + "test_m4_what_was_derived_of_a_replica_that_is_added_back_is_gone"),
+        thorough=True,
+    ),
+    Break("M4", m.adding_changes_no_epoch, Moving(), within=20),
+    Break(
+        "M5",
+        m.cancels_leave_anybody,
+        Directed(MOVES + "test_no_cancellation_empties_the_isr_or_takes_the_last_leader"),
+    ),
+    Break("M6", m.who_is_drained_leads_on, Moving(), within=20),
+    Break("M6", m.who_is_drained_gets_replicas, Moving(), within=20, thorough=True),
 )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import ClassVar, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import pytest
 
@@ -86,6 +86,8 @@ class Scenario:
 
     module: ClassVar = "tests.sim.run"
     """Whose command line runs a seed of this scenario."""
+    brokers: ClassVar = (3, 3, 3, 4, 5)
+    """Numbers of brokers; each seed has one of these."""
 
     def __init__(self, seed: int, *, rot: bool = False, single: str = "") -> None:
         """`rot`: the disk of one broker flips bits, and all brokers scrub often. `single`: this one
@@ -100,10 +102,12 @@ class Scenario:
         self.world = world = World(
             seed,
             name_servers=shape.choice((3, 3, 3, 5)),
-            brokers=shape.choice((3, 3, 3, 4, 5)),
+            brokers=shape.choice(self.brokers),
             scrub_every_s=1.0 if rot else 3_600.0,
             follower_reads=follower_reads,
             limits=self.limits,
+            name_server_settings=lambda name: self.name_server_settings(name),
+            broker_settings=self.broker_settings(),
         )
         self.history = History(world.trace, lambda: world.scheduler.now)
         self.history.kept_bytes["brief"] = KEPT_BYTES
@@ -175,6 +179,14 @@ class Scenario:
             core = make(name, self._endpoints, rng)
         self.world.add(name, "client", {}, lambda: core)
         return core
+
+    def name_server_settings(self, _name: str) -> Mapping[str, Any]:
+        """What else stands in the configuration of a name server that starts."""
+        return {}
+
+    def broker_settings(self) -> Mapping[str, Any]:
+        """What else stands in the configuration of the brokers."""
+        return {}
 
     @property
     def again(self) -> str:

@@ -10,6 +10,7 @@ from importlib import import_module
 
 import pytest
 
+from tests.sim.access_scenario import AccessScenario
 from tests.sim.attacks import MIXES, attacked
 from tests.sim.delay_scenario import DelayScenario
 from tests.sim.group_scenario import GroupScenario
@@ -19,7 +20,7 @@ from tests.sim.subscription_scenario import SubscriptionScenario
 from tests.sim.table_scenario import TableScenario
 from tests.sim.transaction_scenario import TransactionScenario
 
-WITH_ROT = (DelayScenario, SubscriptionScenario, TableScenario, TransactionScenario)
+WITH_ROT = (AccessScenario, DelayScenario, SubscriptionScenario, TableScenario, TransactionScenario)
 MADE: dict[str, Callable[[], Scenario]] = {
     "plain": partial(Scenario, 17),
     "rot": partial(Scenario, 17, rot=True),

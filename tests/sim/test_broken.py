@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import pytest
@@ -10,10 +10,12 @@ import pytest
 from logboom.metadata.raft.raft_config import RaftError
 from logboom.nodes.log.index import QueueIndex
 from tests.sim import (
+    test_access,
     test_cluster,
     test_delays,
     test_groups,
     test_mending,
+    test_moves,
     test_raft_sim,
     test_subscriptions,
     test_transactions,
@@ -24,7 +26,9 @@ from tests.sim.breaks.harnesses import (
     Directed,
     Harness,
     Members,
+    Moving,
     Raft,
+    Rights,
     Subscribers,
     Waiting,
     verdict,
@@ -39,9 +43,14 @@ RULES = {
     *(f"G{number}" for number in range(1, 7)),
     *(f"T{number}" for number in range(1, 4)),
     *(f"W{number}" for number in range(1, 4)),
+    *(f"S{number}" for number in range(1, 5)),
+    *(f"A{number}" for number in range(1, 5)),
+    *(f"K{number}" for number in range(1, 7)),
+    *(f"M{number}" for number in range(1, 8)),
     "P10",
 }
-"""Of queues, raft, groups, transactions and wire; and the promise to subscriptions."""
+"""Of queues, raft, groups, transactions, wire, identities, access, backups and moves; and the promise to
+subscriptions."""
 
 
 ELSEWHERE: Final[Mapping[Harness, Collection[int]]] = {
@@ -50,24 +59,31 @@ ELSEWHERE: Final[Mapping[Harness, Collection[int]]] = {
     Deciding(): test_transactions.SEEDS,
     Members(): test_groups.SEEDS,
     Members(calm=True): test_groups.CALM,
+    Moving(): test_moves.SEEDS,
     Raft(): test_raft_sim.SEEDS,
+    Rights(): test_access.SEEDS,
     Subscribers(): test_subscriptions.SEEDS,
     Waiting(): test_delays.SEEDS,
 }
 """Seeds that other tests run, with the rules as they are."""
 
 
-def sound() -> list[Any]:
-    """What the breaks run that no other test does; all but one of a kind are for `make verify`."""
-    run = dict.fromkeys(
+def runs_of(breaks: Iterable[Break]) -> dict[tuple[Harness, int], None]:
+    """What breaks run that no other test does."""
+    return dict.fromkeys(
         (each.harness, seed)
-        for each in BREAKS
+        for each in breaks
         if not isinstance(each.harness, Directed)
         for seed in each.seeds
         if seed not in ELSEWHERE.get(each.harness, ())
     )
-    kinds = {type(harness): (harness, seed) for harness, seed in run}
-    return few_of(run, kinds.values())
+
+
+def sound() -> list[Any]:
+    """What the breaks run; all but one of a kind are for `make verify`."""
+    few = runs_of(each for each in BREAKS if not each.thorough)
+    kinds = {type(harness): (harness, seed) for harness, seed in few}
+    return few_of(runs_of(BREAKS), kinds.values())
 
 
 def test_every_rule_is_broken_in_some_way() -> None:

@@ -198,6 +198,7 @@ def test_two_drivers_with_one_checkpoint(boom: Client, copying: Copying, fill: A
     assert values(boom, copying.copy) == list(range(120))
 
 
+@pytest.mark.thorough
 def test_a_name_of_ones_own_outlives_the_checkpoint(
     boom: Client, copying: Copying, fill: Any
 ) -> None:

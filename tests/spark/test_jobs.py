@@ -158,6 +158,7 @@ def test_latencies_are_percentiles_of_age(spark: SparkSession) -> None:
     assert (row.messages, row.percentiles, row.max) == (100, [50, 95, 99], 100)
 
 
+@pytest.mark.thorough
 def test_latencies_of_a_topic_are_those_of_what_comes(
     spark: SparkSession, servers: str, topic: str, fill: Fill, tmp_path: Path
 ) -> None:

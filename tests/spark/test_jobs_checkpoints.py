@@ -21,6 +21,7 @@ NOW_MS = 1_700_000_000_000
 OTHER = "was written with another checkpoint than"
 
 
+@pytest.mark.thorough
 def test_an_archive_is_not_begun_anew_in_its_folder(
     spark: SparkSession, servers: str, topic: str, fill: Fill, tmp_path: Path
 ) -> None:
@@ -41,6 +42,7 @@ def test_an_archive_is_not_begun_anew_in_its_folder(
         archive.archive(spark, source, tmp_path)
 
 
+@pytest.mark.thorough
 def test_windows_are_not_begun_anew_in_their_folder(
     spark: SparkSession, servers: str, topic: str, fill: Fill, tmp_path: Path
 ) -> None:
@@ -67,6 +69,7 @@ def test_an_audit_misses_what_a_run_has_read_and_is_not_there(
     ]
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_of_other_topics_is_told(
     spark: SparkSession, servers: str, boom: Client, topic: str, fill: Fill, tmp_path: Path
 ) -> None:
@@ -96,6 +99,7 @@ def test_a_checkpoint_of_other_topics_is_told(
         archive.archive(spark, wrong, folder)
 
 
+@pytest.mark.thorough
 def test_days_and_names_are_those_of_the_messages(
     spark: SparkSession, servers: str, boom: Client, fill: Fill, tmp_path: Path
 ) -> None:

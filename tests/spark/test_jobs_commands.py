@@ -93,6 +93,7 @@ def test_the_commands_of_the_page_do_what_it_says(
     assert report["checkpoint"].endswith("/.logboom/pipeline/enrich/flights/named")
 
 
+@pytest.mark.thorough
 def test_an_audit_tells_what_is_broken(
     spark: SparkSession,
     servers: str,

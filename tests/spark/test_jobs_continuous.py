@@ -17,7 +17,6 @@ from logboom.pipeline.jobs import dedup, enrich, job_runs, window
 from logboom.pipeline.jobs.job_runs import LOOK_S, JobReport, run_stream
 from logboom.pipeline.jobs.publishing import Target
 from tests.spark.topic_contents import contents
-from tests.thorough import few_of
 
 Fill = Callable[..., None]
 
@@ -28,7 +27,8 @@ def interrupt(done: int) -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("job", few_of(("dedup", "enrich", "window"), ("window",)))
+@pytest.mark.parametrize("job", ["dedup", "enrich", "window"])
+@pytest.mark.thorough
 def test_a_job_that_is_interrupted_has_ended_well_and_goes_on(
     spark: SparkSession,
     servers: str,

@@ -136,6 +136,7 @@ def test_each_job_has_a_checkpoint_of_its_own() -> None:
     assert places[0].parts[-5:] == (".logboom", "pipeline", "enrich", "flights", "late-named")
 
 
+@pytest.mark.thorough
 def test_a_query_with_tables_is_cheaper_at_least_once(
     batch: Read, topic: str, fill: Fill, report: Report, tmp_path: Path
 ) -> None:
@@ -149,6 +150,7 @@ def test_a_query_with_tables_is_cheaper_at_least_once(
     assert sorted(json.loads(row.value)["name"] for row in found) == ["one", "three"]
 
 
+@pytest.mark.thorough
 def test_some_of_an_archive_is_replayed_slowly_to_its_queues(
     batch: Read, boom: Client, topic: str, fill: Fill, report: Report
 ) -> None:

@@ -98,6 +98,7 @@ def cut(chosen: DataFrame, most: int) -> list[list[tuple[int, int]]]:
     return [offsets(replay.piece_of(chosen, each)) for each in spans]
 
 
+@pytest.mark.thorough
 def test_pieces_are_as_large_as_they_may_be_wherever_the_messages_lie(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def test_nothing_is_found_where_all_is_right(spark: SparkSession, tmp_path: Path
     assert {row["broken"] for row in sums} == {0}
 
 
+@pytest.mark.thorough
 def test_all_that_is_wrong_is_found(spark: SparkSession, tmp_path: Path) -> None:
     records = [
         *right(),

@@ -77,6 +77,7 @@ def test_what_cannot_be_read_goes_on_as_it_is_and_is_counted(
     assert json.loads(found[b"known"] or b"") == told
 
 
+@pytest.mark.thorough
 def test_windows_and_sql_tell_of_what_they_could_not_read(
     spark: SparkSession, servers: str, boom: Client, flights: str, copy: Target, tmp_path: Path
 ) -> None:

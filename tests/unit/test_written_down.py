@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from logboom.wire.metric_table import METRICS, PREFIX
 from tests.test_tidy import ROOMS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 CODE = (
+    "backup",
+    "console",
     "bench",
     "cli",
     "client",
@@ -29,10 +32,10 @@ CODE = (
     "wire",
 )
 SOURCES = [path for folder in CODE for path in (ROOT / folder).rglob("*.py")]
-RULE = re.compile(r"(?<![\w.%#/-])([QRGTW]\d{1,2})\b(?![\w.:-]*\d)")
+RULE = re.compile(r"(?<![\w.%#/-])([QRGTWSA]\d{1,2}|K[1-6]|M[1-7])\b(?![\w.:-]*\d)")
 PROMISE = re.compile(r"(?<![\w.%#/-])(P\d{1,2})\b")
 HEADING = re.compile(r'^<a id="(\w+)"></a>\n### ([A-Z]\d+) \S', re.MULTILINE)
-BREAK = re.compile(r"([QRGTWP]\d+)\b.*?:", re.DOTALL)
+BREAK = re.compile(r"([QRGTWPSAKM]\d+)\b.*?:", re.DOTALL)
 FENCED = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
 FOREIGN = {"ErrorIfExists", "Transport"}
 """Names of other projects."""
@@ -127,6 +130,7 @@ def test_names_of_files_and_code_exist() -> None:
     files = {f"/{path.relative_to(ROOT)}" for path in paths}
     words = set(re.findall(r"\w+", "\n".join(path.read_text("utf-8") for path in SOURCES)))
     known = words | FOREIGN | {Path(file).stem for file in files}
+    known |= {PREFIX + name for name in METRICS}
     missing = set()
     for page in PAGES:
         for code in re.findall(r"`([^`\n]+)`", FENCED.sub("", page.read_text("utf-8"))):

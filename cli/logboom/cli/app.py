@@ -36,8 +36,9 @@ To try it in a single process: `logboom dev`. For a cluster on this machine: `lo
     logboom consume flights --exit
     logboom doctor
 
-Commands connect to the nodes in `LOGBOOM_SERVERS` (or `--servers`), else to the cluster in the folder
-`LOGBOOM_DATA`, else to the one in `.logboom`, else to your only running cluster on this machine.
+Commands connect to the nodes in `LOGBOOM_SERVERS` (or `--servers`), else to those in your credentials
+file `LOGBOOM_CREDENTIALS` (or `--credentials`), else to the cluster in the folder `LOGBOOM_DATA`, else to
+the one in `.logboom`, else to your only running cluster on this machine.
 """
 
 
@@ -46,18 +47,33 @@ COMMANDS: Final = {
     "dev": "dev_command:dev",
     "node": "node_commands:app",
     "name-server": "name_server_commands:app",
+    "config": "config_commands:app",
+    "broker": "broker_commands:app",
+    "queue": "queue_commands:app",
+    "balance": "balance_commands:app",
+    "connections": "connection_commands:app",
     "store": "store_commands:app",
     "topic": "topic_commands:app",
     "group": "group_commands:app",
     "subscription": "subscription_commands:app",
     "dlq": "dlq_commands:app",
+    "backup": "backup_commands:app",
     "transaction": "transaction_commands:app",
+    "user": "user_commands:app",
+    "role": "role_commands:app",
+    "acl": "acl_commands:app",
+    "quota": "quota_commands:app",
     "produce": "produce_command:produce",
     "consume": "consume_command:consume",
     "message": "message_commands:app",
     "pipeline": "pipeline_commands:app",
     "bench": "bench_commands:app",
     "doctor": "doctor_command:doctor",
+    "console": "console_commands:app",
+    "top": "top_command:top",
+    "exporter": "exporter_command:exporter",
+    "generate": "generate_commands:app",
+    "debug": "debug_commands:app",
 }
 """The module and name of each command. A command is imported when it is called."""
 OF_ALL: Final = ("--help", "-h", "--install-completion")

@@ -13,10 +13,11 @@ from typing import Annotated, Any, Final, Literal
 from cyclopts import App, Parameter
 
 from logboom.cli.connection import open_client
-from logboom.cli.output import bytes_text, note, show_json
+from logboom.cli.output import note, show_json
 from logboom.cli.parameters import Figures, Servers
 from logboom.cli.progress_bar import progress
 from logboom.client import Client
+from logboom.client.written_values import bytes_text
 from logboom.wire.errors import AlreadyExists, InvalidRequest
 
 app = App(name="bench", help="Measure the cluster: produce, consume, e2e.")

@@ -1,77 +1,12 @@
-"""Status of a cluster from what each of its nodes reports now.
-
-The metadata alone is not enough. The name servers replicate it, so while most of them are down it
-names leaders and in-sync replicas that are down too.
-"""
+"""Status of a cluster, asked of each of its nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
 
+from logboom.client.checks.cluster_health import ClusterStatus
 from logboom.deploy.node_client import NodeClient
-from logboom.wire.messages import StatsResult
-from logboom.wire.view import QueueView, TopicConfig, View
-
-RAFT_LEADER: Final = "raft leader"
-"""The role of a leading name server. Without a majority it steps down within a second."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterStatus:
-    """The newest metadata that any node has, and the answer of each node."""
-
-    view: View
-    stats: dict[str, StatsResult]
-    """Answers by node id. Nodes that do not answer are left out."""
-
-    def answers(self, node: str) -> bool:
-        """True if the node answers."""
-        return node in self.stats
-
-    @property
-    def name_servers(self) -> list[str]:
-        """The name servers that answer."""
-        return [server.id for server in self.view.name_servers if self.answers(server.id)]
-
-    @property
-    def majority(self) -> int:
-        """The number of name servers that form a majority."""
-        return len(self.view.name_servers) // 2 + 1
-
-    @property
-    def raft_leader(self) -> str | None:
-        """The name server that reports to lead the Raft group, if a majority answers."""
-        if len(self.name_servers) < self.majority:
-            return None
-        return next((name for name in self.name_servers if leads(self.stats[name])), None)
-
-    def serves(self, broker: str | None) -> bool:
-        """True if a broker can lead queues: it answers, and has registered since it started."""
-        stats = self.stats.get(broker or "")
-        return stats is not None and stats.counters.get("registered") != 0
-
-    def leader(self, queue: QueueView) -> str | None:
-        """Return the broker that leads the queue and serves it."""
-        return queue.leader if self.serves(queue.leader) else None
-
-    def in_sync(self, queue: QueueView) -> list[str]:
-        """Return the in-sync replicas that serve."""
-        return [broker for broker in queue.isr if self.serves(broker)]
-
-    def takes_writes(self, config: TopicConfig, queue: QueueView) -> bool:
-        """True if an acks=all write to the queue can be acknowledged."""
-        here = self.in_sync(queue)
-        if self.leader(queue) is None or len(here) < _needed(config.min_in_sync, queue):
-            return False
-        # Only the Raft leader removes a dead broker from the ISR; until then writes wait for it.
-        return len(here) == len(queue.isr) or self.raft_leader is not None
-
-
-def leads(stats: StatsResult) -> bool:
-    """True if a name server reports that it leads."""
-    return stats.role == RAFT_LEADER
+from logboom.wire.view import View
 
 
 def read_cluster_status(
@@ -103,12 +38,3 @@ def _nodes(view: View) -> dict[str, str]:
     """Return the id of every node by its endpoint."""
     servers = {server.endpoint: server.id for server in view.name_servers}
     return servers | {broker.endpoint: broker.id for broker in view.brokers}
-
-
-def _needed(min_in_sync: int, queue: QueueView) -> int:
-    """Return the number of copies that an acks=all write needs.
-
-    Fewer copies could be lost with a minority of the replicas (see docs/SAFETY.md, Q7).
-    """
-    replicas = len(queue.replicas)
-    return min(min_in_sync or replicas // 2 + 1, replicas)

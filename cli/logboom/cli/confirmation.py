@@ -12,7 +12,7 @@ def confirmed(question: str, refusal: str, declined: str) -> bool:
     """Ask for confirmation, and return True if the person at the terminal confirms.
 
     Args:
-        question: The question; any answer except y is no.
+        question: The question; any answer except y is no, and so is Ctrl-D.
         refusal: The error for a program, which cannot be asked: what to add to the command.
         declined: The message after a no.
 
@@ -21,7 +21,15 @@ def confirmed(question: str, refusal: str, declined: str) -> bool:
     """
     if not sys.stdin.isatty():
         raise InvalidRequest(refusal)
-    if input(f"{question} [y/N] ").strip().lower() == "y":
+    # Not on standard output, which belongs to the result.
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    try:
+        answer = input()
+    except EOFError:
+        # Ctrl-D leaves the cursor behind the question.
+        print(file=sys.stderr)
+        answer = ""
+    if answer.strip().lower() == "y":
         return True
     note(declined)
     return False

@@ -12,10 +12,11 @@ from cyclopts import Parameter
 from logboom.cli.connection import open_client
 from logboom.cli.consume_group import POLL_MESSAGES, POLL_S, consume_as_member, group_start
 from logboom.cli.message_format import as_json, compile_format
-from logboom.cli.options import ago_ms, queue_numbers
+from logboom.cli.options import ago_ms
 from logboom.cli.output import note
 from logboom.cli.parameters import QueueNumbers, Servers
 from logboom.client import Client, Consumer, Message
+from logboom.client.written_values import queue_numbers
 from logboom.wire.errors import InvalidRequest, UnknownResource
 
 

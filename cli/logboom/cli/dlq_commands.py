@@ -1,14 +1,10 @@
-"""`logboom dlq`: list, show and resend the dead letters of groups and subscriptions.
-
-The progress of resending a group's dead letters is the group's own offset in its
-dead-letter topic, so that nobody sends them twice by mistake. For a subscription (named
-topic%subscription here) it is a subscription of that topic.
-"""
+"""`logboom dlq`: list, show and resend the dead letters of groups and subscriptions."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import time
-from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 from cyclopts import App, Parameter
@@ -16,20 +12,20 @@ from cyclopts import App, Parameter
 from logboom.cli.connection import open_client
 from logboom.cli.group_tables import age_text
 from logboom.cli.message_format import as_row
-from logboom.cli.options import queue_numbers
-from logboom.cli.output import counted, note, show
+from logboom.cli.output import note, show
 from logboom.cli.parameters import Apply, Count, DeadLetterOwner, Output, Servers
-from logboom.client import Client, Message
-from logboom.client.fetch.retry_copies import ATTEMPT_HEADER, CAUSE, ORIGIN
-from logboom.wire.errors import InvalidRequest, UnknownResource
-from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from logboom.cli.progress_bar import progress
+from logboom.client.admin_flows.dead_letter_flows import (
+    DeadLetter,
+    DeadLetterSummary,
+    QueueOffset,
+    owners_of,
+)
+from logboom.client.written_values import counted, queue_numbers
+from logboom.wire.errors import InvalidRequest
 
 app = App(name="dlq", help="Dead letters of groups and subscriptions: list, show, redrive.")
 
-AT_ONCE: Final = 1_000
-"""Messages per read, and per resend."""
-REDRIVE: Final = "redrive"
-"""The subscription that acknowledges those dead letters of a subscription that were resent."""
 SHOWN: Final = 60
 """Characters shown of a value or a cause in a table."""
 
@@ -43,24 +39,20 @@ def list_groups(*, servers: Servers = None, output: Output = "table") -> None:
         logboom dlq list -o json
     """
     with open_client(servers) as boom:
-        names = [topic.name for topic in boom.admin.topics()]
-        groups = [name.removeprefix(DLQ_PREFIX) for name in names if name.startswith(DLQ_PREFIX)]
-        rows = [_summary(boom, group) for group in groups]
+        owners = owners_of(topic.name for topic in boom.admin.topics())
+        rows = [_summary_row(boom.dead_letters.describe(owner)) for owner in owners]
     found = [row for row in rows if row["messages"]]
     show(found, ["group", "messages", "open", "oldest"], output)
 
 
-def _summary(boom: Client, group: str) -> dict[str, Any]:
-    bounds = boom.admin.offsets(DLQ_PREFIX + group)
-    begun = _begun(boom, group)
-    starts = {queue: max(first, begun.get(queue, 0)) for queue, (first, _) in bounds.items()}
-    ends = {queue: end for queue, (_, end) in bounds.items()}
-    first = next(_read(boom, group, starts, ends), None)
-    age_ms = None if first is None else max(0, time.time_ns() // 1_000_000 - first.timestamp_ms)
+def _summary_row(found: DeadLetterSummary) -> dict[str, Any]:
+    age_ms = None
+    if found.oldest_ms is not None:
+        age_ms = max(0, time.time_ns() // 1_000_000 - found.oldest_ms)
     return {
-        "group": group,
-        "messages": sum(end - first for first, end in bounds.values()),
-        "open": sum(max(0, ends[queue] - starts[queue]) for queue in ends),
+        "group": found.owner,
+        "messages": found.messages,
+        "open": found.open,
         "oldest": age_text(age_ms),
         "oldest_ms": age_ms,
     }
@@ -89,27 +81,19 @@ def show_messages(
         Include those that were already sent again.
     """
     with open_client(servers) as boom:
-        starts, ends = _open(boom, group, None, again=again)
-        rows: list[dict[str, Any]] = []
-        for message in _read(boom, group, starts, ends):
-            if len(rows) == count:
-                break
-            rows.append(_row(message))
+        rows = [_row(each) for each in boom.dead_letters.read(group, count=count, again=again)]
     if output == "table":
         for row in rows:
             row["cause"], row["value"] = str(row["cause"])[:SHOWN], str(row.get("value"))[:SHOWN]
     show(rows, ["queue", "offset", "origin", "attempts", "key", "value", "cause"], output)
 
 
-def _row(message: Message) -> dict[str, Any]:
-    headers = message.headers or {}
+def _row(letter: DeadLetter) -> dict[str, Any]:
     return {
-        **as_row(message),
-        "origin": headers.get(ORIGIN, b"").decode("utf-8", "replace") or None,
-        "attempts": int(headers[ATTEMPT_HEADER])
-        if headers.get(ATTEMPT_HEADER, b"").isdigit()
-        else None,
-        "cause": headers.get(CAUSE, b"").decode("utf-8", "replace") or None,
+        **as_row(letter.message),
+        "origin": letter.origin or None,
+        "attempts": letter.attempts,
+        "cause": letter.cause or None,
     }
 
 
@@ -119,6 +103,11 @@ def redrive(
     *,
     queue: Annotated[str | None, Parameter(name=["--queue", "-q"])] = None,
     count: Count[int | None] = None,
+    at: Annotated[list[str] | None, Parameter(negative="")] = None,
+    value: str | None = None,
+    value_base64: str | None = None,
+    cause: str | None = None,
+    rate: float = 0,
     again: Annotated[bool, Parameter(name="--all", negative="")] = False,
     yes: Apply = False,
     servers: Servers = None,
@@ -132,121 +121,86 @@ def redrive(
 
         logboom dlq redrive billing
         logboom dlq redrive billing --count 10 --yes
+        logboom dlq redrive billing --rate 50 --yes
+        logboom dlq redrive billing --at 0/17 --value '{"price": 3}' --yes
+        logboom dlq redrive billing --cause "bank is closed" --yes
 
     Parameters
     ----------
     queue
         Only these queues of its dead-letter topic: 0 or 0,3 or 2-5.
+    at
+        Exactly this one, queue/offset as `logboom dlq show` has them; give it once for each. One
+        that lies behind others stays in the list, since only the first of a queue move on.
+    value
+        The value that the message gets instead of its own; with one --at.
+    value_base64
+        The same for a value that is no text, in base64.
+    cause
+        Only those whose cause has this text in it; others that lie between them stay in the list.
+    rate
+        At most so many messages per second.
     again
         Include those that were already sent again.
     """
     if count is not None and count < 1:
         raise InvalidRequest(f"--count is 1 or more, not {count}")
+    chosen = [_place(text) for text in at or ()]
+    new_value = _new_value(value, value_base64)
+    if chosen and cause is not None:
+        raise InvalidRequest("say --at or --cause, not both")
     with open_client(servers) as boom:
-        starts, ends = _open(boom, group, queue_numbers(queue), again=again)
-        left = sum(max(0, ends[number] - starts[number]) for number in starts)
-        left = left if count is None else min(left, count)
+        if chosen:
+            for place in chosen:
+                boom.dead_letters.get(group, *place)
+            left = len(set(chosen))
+        else:
+            left = boom.dead_letters.count(
+                group, queues=queue_numbers(queue), again=again, cause=cause
+            )
+            left = left if count is None else min(left, count)
         if not yes:
             messages = counted(left, "message")
             note(f"{messages} would be sent to {group} again; say --yes to do it")
             return
-        sent = _send_again(boom, group, starts, ends, left)
+        with progress("redrive", left) as bar:
+            sent = boom.dead_letters.redrive(
+                group,
+                queues=queue_numbers(queue),
+                count=count,
+                chosen=chosen,
+                value=new_value,
+                cause=cause,
+                again=again,
+                per_s=rate,
+                on_sent=bar.to,
+            )
     note(f"sent {counted(sent, 'message')} to {group} again")
 
 
-def _send_again(
-    boom: Client, group: str, starts: dict[int, int], ends: dict[int, int], most: int
-) -> int:
-    """Send up to `most` messages, and return how many.
+def _new_value(text: str | None, encoded: str | None) -> bytes | None:
+    """Return the value that a dead letter gets, or None for its own.
 
-    The progress is recorded after each batch.
+    Raises:
+        InvalidRequest: both are given, or it is no base64.
     """
-    sent = 0
-    known = _committed(boom, group)
-    with boom.producer() as producer:
-        for queue, start in starts.items():
-            at, begun = start, known.get(queue, 0)
-            while sent < most and at < ends[queue]:
-                bunch = [
-                    message
-                    for message in _pulled(boom, group, queue, at, min(AT_ONCE, most - sent))
-                    if message.offset < ends[queue]
-                ]
-                futures = [
-                    producer.send(
-                        RETRY_PREFIX + group,
-                        message.value,
-                        key=message.key,
-                        tag=message.tag,
-                        headers={**(message.headers or {}), ATTEMPT_HEADER: b"1"},
-                        timestamp_ms=message.timestamp_ms,
-                    )
-                    for message in bunch
-                ]
-                for future in futures:
-                    future.result()
-                sent += len(bunch)
-                at = bunch[-1].offset + 1 if bunch else ends[queue]
-                if at > begun:
-                    _remember(boom, group, queue, at)
-    return sent
-
-
-def _remember(boom: Client, group: str, queue: int, at: int) -> None:
-    """Record that all dead letters of a queue below `at` were sent again."""
-    topic = DLQ_PREFIX + group
-    if "%" not in group:
-        boom.admin.reset_offsets(group, {(topic, queue): at}, dry_run=False)
-        return
-    begun = _begun(boom, group)
-    if queue not in begun:
-        boom.subscribe(topic, subscription=REDRIVE, start="first").close()
-        begun = _begun(boom, group)
-    if at > begun[queue]:
-        count = at - begun[queue]
-        boom.admin.subscriptions.skip(
-            topic, REDRIVE, count, queues=[queue], dry_run=False, force=True
-        )
-
-
-def _begun(boom: Client, group: str) -> dict[int, int]:
-    """Return by queue up to where dead letters were sent again."""
+    if encoded is None:
+        return None if text is None else text.encode()
+    if text is not None:
+        raise InvalidRequest("say --value or --value-base64, not both")
     try:
-        return _committed(boom, group)
-    except UnknownResource:
-        return {}  # the group was deleted, but not its dead letters
+        return base64.b64decode(encoded, validate=True)
+    except binascii.Error as error:
+        raise InvalidRequest(f"--value-base64 is no base64: {error}") from None
 
 
-def _committed(boom: Client, group: str) -> dict[int, int]:
-    """Return the same for a group that exists."""
-    topic = DLQ_PREFIX + group
-    if "%" not in group:
-        committed = boom.admin.committed(group, topic)
-        return {queue: offset for queue, offset in committed.items() if offset is not None}
-    found = [e for e in boom.admin.subscriptions.all(topic) if e.state.name == REDRIVE]
-    return {each.queue: each.state.floor for each in found}
+def _place(text: str) -> QueueOffset:
+    """Return queue and offset of "0/17".
 
-
-def _open(
-    boom: Client, group: str, queues: list[int] | None, *, again: bool
-) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the first offset and the end of each queue that is to be read."""
-    bounds = boom.admin.offsets(DLQ_PREFIX + group, queues)
-    begun = {} if again else _begun(boom, group)
-    starts = {queue: max(first, begun.get(queue, 0)) for queue, (first, _) in bounds.items()}
-    return starts, {queue: end for queue, (_, end) in bounds.items()}
-
-
-def _read(
-    boom: Client, group: str, starts: dict[int, int], ends: dict[int, int]
-) -> Iterator[Message]:
-    for queue, start in starts.items():
-        at = start
-        while at < ends[queue]:
-            found = _pulled(boom, group, queue, at, AT_ONCE)
-            yield from (message for message in found if message.offset < ends[queue])
-            at = found[-1].offset + 1 if found else ends[queue]
-
-
-def _pulled(boom: Client, group: str, queue: int, at: int, most: int) -> list[Message]:
-    return list(boom.pull(DLQ_PREFIX + group, queue, at, max_messages=most).messages)
+    Raises:
+        InvalidRequest: it is not of this form.
+    """
+    queue, _, offset = text.partition("/")
+    if not (queue.isdecimal() and offset.isdecimal()):
+        raise InvalidRequest(f"{text!r} names no dead letter: write queue/offset, e.g. 0/17")
+    return int(queue), int(offset)

@@ -10,12 +10,13 @@ from cyclopts import App, Parameter
 
 from logboom.cli.confirmation import confirmed
 from logboom.cli.connection import open_client
-from logboom.cli.group_arguments import assigned, offsets_of, subscription_of, when
 from logboom.cli.group_tables import as_json, headline, member_rows, queue_row, reset_row, summary
-from logboom.cli.options import duration_ms, queue_numbers
-from logboom.cli.output import counted, note, show, show_json
+from logboom.cli.options import when
+from logboom.cli.output import note, show, show_json
 from logboom.cli.parameters import Apply, Confirmed, GroupName, Output, ResetTarget, Servers
 from logboom.client import Client
+from logboom.client.group_arguments import assigned, offsets_of, subscription_of
+from logboom.client.written_values import counted, duration_ms, queue_numbers
 from logboom.wire.errors import InvalidRequest, Refused, UnknownResource
 from logboom.wire.names import DLQ_PREFIX
 

@@ -22,7 +22,9 @@ def summary(group: GroupSummary) -> dict[str, Any]:
         "topics": group.topics,
         "mode": group.mode,
         "coordinator": group.coordinator or None,
-        "state": _state(group.group_epoch, group.target_epoch, group.member_count, group.fault),
+        "state": "paused"
+        if group.paused
+        else _state(group.group_epoch, group.target_epoch, group.member_count, group.fault),
     }
 
 

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get
 
 from cyclopts import Parameter
 
+from logboom.cli.cluster_address import destination_of
 from logboom.cli.job_signatures import JOBS, JobParameter, job_parameters
-from logboom.cli.options import moment, names, queue_numbers, servers_or_default, whole_path
+from logboom.cli.options import moment, names, whole_path
 from logboom.cli.parameters import Output, QueueNumbers, Servers
 from logboom.cli.pipeline_runs import (
     checkpoint_of,
@@ -29,6 +30,7 @@ from logboom.cli.pipeline_runs import (
     tell,
     trigger,
 )
+from logboom.client.written_values import queue_numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -151,7 +153,7 @@ READERS: Final[dict[str, Callable[[str, Given], Any]]] = {
     "checkpoint": lambda job, given: checkpoint_of(
         given["checkpoint"], job, given["topic"], given["to"]
     ),
-    "servers": lambda job, given: servers_or_default(given["servers"]),
+    "servers": lambda job, given: destination_of(given["servers"]).text,
     "every": lambda job, given: trigger(given["every"], continuous=given["continuous"]),
     "queues": lambda job, given: tuple(queue_numbers(given["queue"]) or ()),
     "since_ms": lambda job, given: moment(given["from_"], "--from"),

@@ -8,6 +8,7 @@ from typing import Final
 
 from logboom.deploy import detached
 from logboom.deploy.detached import DATA, advice
+from logboom.deploy.layout import administrator
 from logboom.deploy.ports import BROKER_PORT, LOOPBACK
 from logboom.wire.errors import InvalidRequest, Unavailable
 
@@ -37,6 +38,13 @@ def cluster_folder(said: Path | None) -> Path | None:
     return running[0] if running else None
 
 
+def known_folders() -> list[Path]:
+    """Return the folders of all clusters on this machine that a command could mean."""
+    variable = os.environ.get(DATA_VARIABLE)
+    own = [Path(variable)] if variable else []
+    return [*own, DATA, *detached.running()]
+
+
 def local_endpoints() -> str:
     """Return the endpoints of that cluster, comma-separated, or the default broker endpoint.
 
@@ -52,3 +60,9 @@ def local_endpoints() -> str:
         text = f"the cluster in {data} does not run: start it with {advice('cluster up', data)}"
         raise Unavailable(f"{text}, or name nodes of another by --servers")
     return ",".join(ends)
+
+
+def local_credentials() -> Path | None:
+    """Return the credentials file of that cluster's administrator; None: the cluster is open."""
+    data = cluster_folder(None)
+    return None if data is None else administrator(data)

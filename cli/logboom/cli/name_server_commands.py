@@ -8,8 +8,9 @@ from typing import Annotated, Any, Final
 from cyclopts import App, Parameter
 
 from logboom.cli.catch_up_bar import bar, commit_index, percent
+from logboom.cli.cluster_address import destination_of
 from logboom.cli.confirmation import confirmed
-from logboom.cli.connection import open_client, operators_key
+from logboom.cli.connection import connect_to, open_client, open_node_client, operators_key
 from logboom.cli.output import note, show
 from logboom.cli.parameters import Confirmed, KeyFile, NameServer, Output, Servers
 from logboom.cli.progress_bar import progress
@@ -38,9 +39,11 @@ def list_name_servers(*, servers: Servers = None, output: Output = "table") -> N
 
         logboom name-server list
     """
-    with open_client(servers) as boom:
+    destination = destination_of(servers)
+    with connect_to(destination) as boom:
         members = boom.admin.name_servers()
-    with NodeClient() as node_client:
+    with open_node_client(destination) as node_client:
+        node_client.learn(members)
         stats = node_client.stats([member.endpoint for member in members], ASK_S)
     commit = commit_index(stats.values())
     rows = [
@@ -90,23 +93,23 @@ def add(
     """
     endpoint, raft_endpoint = check_endpoint(endpoint), check_endpoint(raft_endpoint)
     key = operators_key(key_file, servers)
-    with NodeClient() as node_client:
-        running = node_client.stats([endpoint], ASK_S).get(endpoint)
-        if running is None or running.node != name:
-            # A member that does not run would only weaken the group.
-            answers = "nothing" if running is None else running.node
-            raise Unavailable(f"{answers} answers at {endpoint}: start {name} there first")
-        with open_client(servers, cluster_key=key) as boom:
-            boom.admin.add_name_server(name, endpoint, raft_endpoint)
-            _wait_caught_up(boom, node_client, name, endpoint, wait)
+    destination = destination_of(servers)
+    with (
+        connect_to(destination, cluster_key=key) as boom,
+        open_node_client(destination) as node_client,
+    ):
+        # The leader asks it first, since a member that does not run would only weaken the group.
+        boom.admin.add_name_server(name, endpoint, raft_endpoint)
+        _wait_caught_up(boom, node_client, name, endpoint, wait)
     note(f"{name} is in the group and has caught up")
 
 
 def _wait_caught_up(
     boom: Client, node_client: NodeClient, name: str, endpoint: str, wait: float
 ) -> None:
-    members = [member.endpoint for member in boom.admin.name_servers()]
-    goal = commit_index(node_client.stats(members, ASK_S).values())
+    members = boom.admin.name_servers()
+    node_client.learn(members)
+    goal = commit_index(node_client.stats([member.endpoint for member in members], ASK_S).values())
     with progress(f"{name} catches up", goal) as shown:
 
         def look() -> int:

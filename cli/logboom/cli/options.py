@@ -1,53 +1,14 @@
-"""Parsers of option values: durations, sizes, times, queue numbers."""
+"""Parsers of option values that only a command line has: ages, ends of keys, folders, lists."""
 
 from __future__ import annotations
 
 import re
-from datetime import datetime
+import time
 from pathlib import Path
-from typing import Final
+from typing import Literal
 
-from logboom.cli.local_cluster import local_endpoints
-from logboom.metadata.tables.name_rules import MAX_QUEUES
+from logboom.client.written_values import duration_ms, reset_target, time_ms
 from logboom.wire.errors import InvalidRequest
-
-MAX_COUNT: Final = 1 << 62
-"""The greatest duration or size, so that sums fit into 64 bits."""
-_UNITS_MS: Final = {
-    "ms": 1,
-    "s": 1_000,
-    "m": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-    "w": 604_800_000,
-}
-_UNITS_BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
-
-def servers_or_default(servers: str | None) -> str:
-    """Return the nodes to connect to: the given ones, or those of the cluster on this machine.
-
-    Raises:
-        InvalidRequest: several clusters run on this machine.
-        Unavailable: the cluster does not run.
-    """
-    return servers or local_endpoints()
-
-
-def duration_ms(text: str) -> int:
-    """Return the milliseconds of "90s", "15m", "1h", "7d", or -1 for "ever".
-
-    Raises:
-        InvalidRequest: it is not a duration.
-    """
-    if text in ("ever", "-1"):
-        return -1
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", text)
-    if match is None:
-        raise InvalidRequest(
-            f"{text!r} is not a duration: write 500ms, 90s, 15m, 1h, 7d, 2w or ever"
-        )
-    return _whole(text, float(match[1]) * _UNITS_MS[match[2]])
 
 
 def ago_ms(text: str, now_ms: int) -> int:
@@ -62,10 +23,9 @@ def ago_ms(text: str, now_ms: int) -> int:
     return now_ms - found
 
 
-def _whole(text: str, found: float) -> int:
-    if found > MAX_COUNT:
-        raise InvalidRequest(f"{text!r} is too large: write a smaller one")
-    return int(found)
+def when(text: str) -> Literal["first", "last"] | int:
+    """Return where to reset to: `reset_target` by the clock of this machine."""
+    return reset_target(text, int(time.time() * 1000))
 
 
 def delay_s(text: str) -> float:
@@ -80,54 +40,24 @@ def delay_s(text: str) -> float:
     return found / 1000
 
 
-def time_ms(text: str) -> int | None:
-    """Return milliseconds since 1970 UTC, or None for any other text.
-
-    A time is written as 2026-11-21T10:00:00Z or in these milliseconds.
-    """
-    if text.isdecimal():
-        return int(text)
-    try:
-        said = datetime.fromisoformat(text)
-        # A time without a zone is in this machine's zone.
-        return int(said.astimezone().timestamp() * 1000)
-    except (ValueError, OverflowError):
-        return None
-
-
-def size_bytes(text: str) -> int:
-    """Return the bytes of "4096", "64k", "1.5m", "10g", or -1 for "any". Units are powers of 1024.
+def key_end_ms(text: str, now_ms: int) -> int:
+    """Return the time at which a key ends, in ms since 1970 UTC; 0: never.
 
     Raises:
-        InvalidRequest: it is not a size.
+        InvalidRequest: it is neither a duration from now, nor a time to come, nor "never".
     """
-    if text in ("any", "-1"):
-        return -1
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)(?:i?b)?", text.lower())
-    if match is None:
-        raise InvalidRequest(f"{text!r} is not a size: write 4096, 64k, 1.5m, 10g or any")
-    return _whole(text, float(match[1]) * _UNITS_BYTES[match[2]])
-
-
-def queue_numbers(text: str | None) -> list[int] | None:
-    """Return the queue numbers of "0", "0,3" or "2-5". Return None for None.
-
-    Raises:
-        InvalidRequest: it is not such a list.
-    """
-    if text is None:
-        return None
-    numbers: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
-        if match is None:
-            raise InvalidRequest(f"{text!r} names no queues: write 0 or 0,3 or 2-5")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if not first <= last < MAX_QUEUES:
-            text = f"{part.strip()!r}: queues are 0 to {MAX_QUEUES - 1}"
-            raise InvalidRequest(f"{text}, and the first of a range is the lower")
-        numbers += range(first, last + 1)
-    return numbers
+    if text == "never":
+        return 0
+    if re.fullmatch(r"\d+(?:\.\d+)?[smhdw]", text):
+        return now_ms + duration_ms(text)
+    found = time_ms(text)
+    if found is None:
+        raise InvalidRequest(
+            f"{text!r} is not an end of a key: write 90d, 2027-06-30T12:00:00Z or never"
+        )
+    if found <= now_ms:
+        raise InvalidRequest(f"{text} has passed: a key ends in the future, e.g. 90d from now")
+    return found
 
 
 def moment(text: str, option: str) -> int | None:

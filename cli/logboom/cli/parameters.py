@@ -6,12 +6,14 @@ default differs between commands.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from cyclopts import Parameter
 
 from logboom.cli.local_cluster import DATA_VARIABLE
+from logboom.wire.access.access_rules import ResourceKind, Verb
 
 T = TypeVar("T")
 
@@ -38,7 +40,16 @@ KeyFile: TypeAlias = Annotated[
     ),
 ]
 NameServer: TypeAlias = Annotated[str, Parameter(help="The id of the name server.")]
-Servers: TypeAlias = Annotated[
+CredentialsFile: TypeAlias = Annotated[
+    Path | None,
+    Parameter(
+        name="--credentials",
+        env_var="LOGBOOM_CREDENTIALS",
+        help="Your credentials file, which also names nodes; by default that of the cluster on "
+        "this machine, if that is secure.",
+    ),
+]
+NodeList: TypeAlias = Annotated[
     str | None,
     Parameter(
         name=["--servers", "-s"],
@@ -46,6 +57,26 @@ Servers: TypeAlias = Annotated[
         help="Any nodes of the cluster, host:port, comma-separated.",
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAddress:
+    """What the command line says of the cluster; each field is an option."""
+
+    servers: NodeList = None
+    credentials: CredentialsFile = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAddress(ClusterAddress):
+    """The same for commands that need the cluster key where nodes are open."""
+
+    key_file: KeyFile = None
+
+
+Servers: TypeAlias = Annotated[ClusterAddress | None, Parameter(name="*")]
+"""A parameter that is these options."""
+OperatorServers: TypeAlias = Annotated[OperatorAddress | None, Parameter(name="*")]
 
 # Actions and output.
 
@@ -60,6 +91,22 @@ Figures: TypeAlias = Annotated[
 ]
 Output: TypeAlias = Annotated[
     Literal["table", "json"], Parameter(name=["--output", "-o"], help="table or json.")
+]
+
+# Brokers and moves.
+
+BrokerId: TypeAlias = Annotated[str, Parameter(help="The id of the broker.")]
+QueueNumber: TypeAlias = Annotated[int, Parameter(help="The number of the queue.")]
+Wait: TypeAlias = Annotated[
+    bool,
+    Parameter(
+        name=["--wait", "-w"],
+        negative="",
+        help="Wait until it is done, with its progress. Ctrl-C ends the wait alone.",
+    ),
+]
+WaitTimeout: TypeAlias = Annotated[
+    float, Parameter(name="--timeout", help="Seconds that --wait may take; 0: as long as it takes.")
 ]
 
 # Topics, queues and messages.
@@ -105,6 +152,37 @@ UncleanElection: TypeAlias = Annotated[
         help="Elect a replica that lacks messages when no other is alive; this loses messages."
     ),
 ]
+
+# Users, roles and rules.
+
+ExplainedUser: TypeAlias = Annotated[
+    str, Parameter(name=["--user", "-u"], help="The user whose right is explained.")
+]
+Holder: TypeAlias = Annotated[str, Parameter(help="Who gets the rule: role:NAME or user:NAME.")]
+KeyEnd: TypeAlias = Annotated[
+    str,
+    Parameter(
+        name=["--end", "-e"], help="When the key ends: 90d from now, a time, or never, the default."
+    ),
+]
+KeyLabel: TypeAlias = Annotated[str, Parameter(name=["--label", "-l"], help="A name of the key.")]
+Pattern: TypeAlias = Annotated[
+    str, Parameter(help="A whole name, or a prefix that ends with *; not needed for the cluster.")
+]
+RoleName: TypeAlias = Annotated[str, Parameter(help="The role.")]
+RuleEffect: TypeAlias = Annotated[Literal["allow", "deny"], Parameter(help="What the rule does.")]
+RuleKind: TypeAlias = Annotated[
+    ResourceKind,
+    Parameter(help="The kind of resource; a transaction is named by its application id."),
+]
+RuleVerb: TypeAlias = Annotated[
+    Verb,
+    Parameter(
+        help="read: consume, join a group. write: produce. manage: create, alter, delete, reset. "
+        "describe: see it. admin: of the cluster."
+    ),
+]
+UserName: TypeAlias = Annotated[str, Parameter(help="The user.")]
 
 # Groups, subscriptions, transactions.
 

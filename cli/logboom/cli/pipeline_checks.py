@@ -12,7 +12,7 @@ from logboom.cli.connection import open_client
 from logboom.cli.job_commands import Master, Report
 from logboom.cli.options import names, whole_path
 from logboom.cli.output import note, show, show_json
-from logboom.cli.parameters import Servers
+from logboom.cli.parameters import ClusterAddress, Servers
 from logboom.cli.pipeline_runs import BROKEN, source_of, spark_for
 from logboom.cli.progress_bar import progress
 from logboom.wire.errors import InvalidRequest
@@ -67,7 +67,7 @@ def lag(
     show([asdict(each) for each in found], ["at_s", "messages", "p50", "p95", "p99", "max"], output)
 
 
-def watch(topics: str, seconds: int, master: str, servers: str | None) -> Sequence[Any]:
+def watch(topics: str, seconds: int, master: str, servers: ClusterAddress | None) -> Sequence[Any]:
     """Return the latencies of messages that arrive now."""
     with spark_for("lag", master) as spark, tempfile.TemporaryDirectory() as folder:
         from logboom.pipeline.jobs.latency import watch_latency

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from logboom.cli.options import names, servers_or_default
+from logboom.cli.cluster_address import destination_of
+from logboom.cli.options import names
 from logboom.cli.output import note
 from logboom.cli.parameters import Servers
 from logboom.pipeline.project import PYSPARK, Project, command, files
@@ -55,7 +56,7 @@ def init(
     wanted = Project(
         folder.resolve().name,
         (folder.resolve() / "storage").as_uri(),
-        servers_or_default(servers),
+        destination_of(servers).text,
         topic,
         schema,
         names(by),

@@ -10,8 +10,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from logboom.cli.options import servers_or_default, whole_path
+from logboom.cli.cluster_address import destination_of
+from logboom.cli.options import whole_path
 from logboom.cli.output import note, show, show_json
+from logboom.cli.parameters import ClusterAddress
 from logboom.cli.progress_bar import ProgressBar, progress
 from logboom.deploy.detached import DATA
 from logboom.wire.errors import InvalidRequest, LogboomError
@@ -117,6 +119,10 @@ def rows_bar(job: str) -> Iterator[ProgressBar]:
                 bar.to(done)
                 bar.say(f"{job}: {done:,} rows")
 
+            def expect(self, total: int) -> None:
+                """Change how many rows there are."""
+                bar.expect(total)
+
             def say(self, text: str) -> None:
                 """Change the text of the bar."""
                 bar.say(text)
@@ -133,7 +139,7 @@ def trigger(every: str, *, continuous: bool) -> str:
 
 def source_of(
     topics: str,
-    servers: str | None,
+    servers: ClusterAddress | None,
     start: str = "",
     at_once: int = 0,
     *,
@@ -146,7 +152,7 @@ def source_of(
     """
     if at_once < 0:
         raise InvalidRequest(f"--at-once is a number of messages, not {at_once}")
-    found = {"servers": servers_or_default(servers), "subscribe": topics}
+    found = {"servers": destination_of(servers).text, "subscribe": topics}
     if start:
         found["startingOffsets"] = start
     if at_once:
@@ -167,7 +173,10 @@ def in_flags(job: str, text: str) -> str:
 
 
 def target_of(
-    topic: str, servers: str | None, queues: int = 0, delivery: str = "exactly-once"
+    topic: str,
+    servers: ClusterAddress | None,
+    queues: int = 0,
+    delivery: str = "exactly-once",
 ) -> Target:
     """Return the target that a job writes to."""
     from logboom.pipeline.jobs.publishing import Target
@@ -175,7 +184,7 @@ def target_of(
     options = {"queues": str(queues)} if queues else {}
     if delivery != "exactly-once":
         options["delivery"] = delivery
-    return Target(servers_or_default(servers), topic, options)
+    return Target(destination_of(servers).text, topic, options)
 
 
 def checkpoint_of(given: Path | None, job: str, *about: str) -> Path:

@@ -13,11 +13,12 @@ from cyclopts import Parameter
 
 from logboom.cli.connection import open_client
 from logboom.cli.message_format import NewMessage, read_headers, read_json, split_key
-from logboom.cli.options import delay_s, time_ms
-from logboom.cli.output import counted, note
+from logboom.cli.options import delay_s
+from logboom.cli.output import note
 from logboom.cli.parameters import Servers
 from logboom.cli.progress_bar import progress
 from logboom.client import Producer, SendFuture
+from logboom.client.written_values import counted, time_ms
 from logboom.wire.errors import (
     ClientClosed,
     InvalidRequest,

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from cyclopts import App, Parameter
 
-from logboom.cli.options import servers_or_default
-from logboom.cli.output import bytes_text, counted, note, show, show_json
+from logboom.cli.cluster_address import Destination, destination_of
+from logboom.cli.connection import open_node_client
+from logboom.cli.output import note, show, show_json
 from logboom.cli.parameters import Apply, Output, Servers
 from logboom.cli.progress_bar import progress
+from logboom.client.written_values import bytes_text, counted
 from logboom.deploy.installed import check_installed
-from logboom.deploy.node_client import NodeClient
 from logboom.wire.errors import InvalidRequest, LogboomError, Unavailable
-from logboom.wire.sockets import check_endpoint
 from logboom.wire.view import View
 
 if TYPE_CHECKING:
@@ -71,7 +71,11 @@ def inspect_stores(
     from logboom.nodes.salvage.store_recovery import inspect, read_store_folder
 
     found = read_store_folder(folder)
-    names = {} if servers is None else {topic.id: topic.name for topic in _view(servers).topics}
+    names = (
+        {}
+        if servers is None
+        else {topic.id: topic.name for topic in _view(destination_of(servers)).topics}
+    )
     with progress("reading MiB", found.size >> 20) as bar:
         stores = inspect(found, lambda done: bar.to(done >> 20))
     if output == "json":
@@ -184,7 +188,7 @@ def recover(
     from logboom.nodes.salvage.store_recovery import RecoveryPlan, read_store_folder
 
     found = read_store_folder(folder)
-    view = _view(servers_or_default(servers))
+    view = _view(destination_of(servers))
     _check_cluster(found, view)
     alive = any(broker.id == found.broker and broker.alive for broker in view.brokers)
     if alive and yes:
@@ -239,14 +243,14 @@ def _conclude(plan: RecoveryPlan, *, yes: bool, alive: bool) -> None:
         note(f"would recover {said}; do it with --yes")
 
 
-def _view(servers: str) -> View:
+def _view(destination: Destination) -> View:
     """Return the newest metadata that any node has.
 
     Raises:
         Unavailable: no node answers.
     """
-    ends = [check_endpoint(end.strip()) for end in servers.split(",")]
-    with NodeClient() as node_client:
+    ends = list(destination.endpoints)
+    with open_node_client(destination) as node_client:
         views = node_client.views(ends, ASK_S)
         if views:
             known = max(views.values(), key=lambda view: view.version)

@@ -9,10 +9,9 @@ from cyclopts import App, Parameter
 
 from logboom.cli.confirmation import confirmed
 from logboom.cli.connection import open_client
-from logboom.cli.group_arguments import when
 from logboom.cli.message_format import as_row
-from logboom.cli.options import queue_numbers
-from logboom.cli.output import counted, note, show, show_json
+from logboom.cli.options import when
+from logboom.cli.output import note, show, show_json
 from logboom.cli.parameters import (
     Apply,
     Confirmed,
@@ -25,6 +24,7 @@ from logboom.cli.parameters import (
     TopicName,
 )
 from logboom.client.admin_flows.subscription_flows import QueueSubscription, SubscriptionReset
+from logboom.client.written_values import counted, queue_numbers
 from logboom.wire.subscription_messages import SubscriptionConfig
 
 app = App(name="subscription", help="Subscriptions: list, describe, reset, skip, peek, delete.")

@@ -9,8 +9,8 @@ from cyclopts import App, Parameter
 
 from logboom.cli.confirmation import confirmed
 from logboom.cli.connection import open_client
-from logboom.cli.options import duration_ms, size_bytes
-from logboom.cli.output import bytes_text, duration_text, note, show, show_json
+from logboom.cli.move_wait import agreed, report, wait_for
+from logboom.cli.output import note, show, show_json
 from logboom.cli.parameters import (
     Compaction,
     Confirmed,
@@ -24,8 +24,19 @@ from logboom.cli.parameters import (
     Servers,
     TopicName,
     UncleanElection,
+    Wait,
+    WaitTimeout,
 )
 from logboom.client import Client
+from logboom.client.move_plans import plan_replicas
+from logboom.client.move_progress import moves_of
+from logboom.client.written_values import (
+    bytes_text,
+    counted,
+    duration_ms,
+    duration_text,
+    size_bytes,
+)
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.view import QueueView, TopicConfig, TopicView
 
@@ -94,14 +105,15 @@ def list_topics(*, servers: Servers = None, output: Output = "table") -> None:
         topics = sorted(boom.admin.topics(), key=lambda topic: topic.name)
     rows = [_summary(topic) for topic in topics]
     columns = ["name", "queues", "replicas", "without_leader", "under_replicated", "retention"]
-    show(rows, columns, output)
+    show(rows, columns, output, least=("retention", "replicas", "queues"))
 
 
 def _summary(topic: TopicView) -> dict[str, Any]:
     return {
         "name": topic.name,
         "queues": len(topic.queues),
-        "replicas": max((len(queue.replicas) for queue in topic.queues), default=0),
+        "replicas": topic.replicas
+        or max((len(queue.replicas) for queue in topic.queues), default=0),
         "without_leader": sum(queue.leader is None for queue in topic.queues),
         "under_replicated": sum(len(q.isr) < len(q.replicas) for q in topic.queues),
         "retention": duration_text(topic.config.retention_ms),
@@ -132,7 +144,7 @@ def describe(name: TopicName, *, servers: Servers = None, output: Output = "tabl
     columns = ["queue", "leader", "epoch", "replicas", "isr", "first_offset", "next_offset"]
     if topic.config.compaction:
         columns.append("horizon")
-    show(rows, columns, output)
+    show(rows, columns, output, least=("epoch", "horizon", "first_offset", "isr"))
 
 
 def _offsets(boom: Client, topic: TopicView) -> dict[int, tuple[int, int]]:
@@ -180,6 +192,7 @@ def alter(
     name: TopicName,
     *,
     queues: Annotated[int | None, Parameter(name=["--queues", "-q"])] = None,
+    replicas: Annotated[int | None, Parameter(name=["--replicas", "-r"])] = None,
     min_in_sync: MinInSync[int | None] = None,
     retention: Retention[str | None] = None,
     retention_bytes: RetentionBytes[str | None] = None,
@@ -188,18 +201,28 @@ def alter(
     compaction: Compaction[Switch | None] = None,
     dispatch_messages: DispatchMessages[int | None] = None,
     dispatch_bytes: DispatchBytes[str | None] = None,
+    wait: Wait = False,
+    timeout: WaitTimeout = 0.0,
+    yes: Confirmed = False,
     servers: Servers = None,
+    output: Output = "table",
 ) -> None:
-    """Change a topic's settings, or give it more queues; what is not named stays.
+    """Change a topic's settings, its number of queues or replicas; what is not named stays.
+
+    With another number of replicas it shows what that copies and costs, and asks. The name servers
+    then add or remove replicas queue by queue; --wait waits for the last.
 
     For example:
 
         logboom topic alter flights --retention 30d --queues 16
+        logboom topic alter flights --replicas 3 --yes --wait
 
     Parameters
     ----------
     queues
         The new number of queues, which can only grow. Keys may move to other queues.
+    replicas
+        The new number of copies of each queue, more or fewer.
     """
     settings: dict[str, Any] = {
         "min_in_sync": min_in_sync,
@@ -214,11 +237,45 @@ def alter(
         ),
     }
     changed = {key: value for key, value in settings.items() if value is not None}
-    if not changed and queues is None:
+    if not changed and queues is None and replicas is None:
         raise InvalidRequest("nothing to change: give --queues, --retention or another setting")
     with open_client(servers) as boom:
-        boom.admin.alter_topic(name, queues=queues, **changed)
-    note(f"altered {name}")
+        if replicas is None:
+            boom.admin.alter_topic(name, queues=queues, **changed)
+            note(f"altered {name}")
+            return
+        topic = boom.admin.describe_topic(name)
+        at_least = topic.config.min_in_sync if min_in_sync is None else min_in_sync
+        plan = plan_replicas(boom.admin.describe_cluster(name), topic, replicas, at_least)
+        question = f"Give {name} {counted(replicas, 'replica')}?"
+        if not agreed(plan, question, "nothing was changed", yes=yes, output=output):
+            return
+        boom.admin.alter_topic(name, queues=queues, replicas=replicas, **changed)
+        look = (
+            f"see `logboom queue list --topic {name}`, go back with "
+            f"`logboom topic alter {name} --replicas {plan.facts['replicas_before']}`"
+        )
+        if not wait and not _has_replicas(boom, name, replicas):
+            report(plan, "begun", f"altered {name}, replicas follow: {look}", output)
+            return
+        wait_for(
+            boom,
+            f"{name} gets {counted(replicas, 'replica')}",
+            lambda now: _has_replicas(boom, name, replicas),
+            lambda now: moves_of(now.moves, topic=name),
+            expected_bytes=plan.copied_bytes,
+            timeout_s=timeout,
+            goes_on=f"The name servers go on with it: {look}",
+        )
+    report(plan, "done", f"altered {name}", output)
+
+
+def _has_replicas(boom: Client, name: str, replicas: int) -> bool:
+    """Return True if every queue has so many replicas and none is moved."""
+    return all(
+        len(queue.replicas) == replicas and not queue.adding and not queue.removing
+        for queue in boom.admin.describe_topic(name).queues
+    )
 
 
 @app.command

@@ -6,7 +6,6 @@ whose producer group does not answer its checks wait for a manual decision.
 
 from __future__ import annotations
 
-import re
 import time
 from typing import Any, Final
 
@@ -14,19 +13,26 @@ from cyclopts import App
 
 from logboom.cli.connection import open_client
 from logboom.cli.group_tables import age_text
-from logboom.cli.output import counted, note, show
+from logboom.cli.output import note, show
 from logboom.cli.parameters import (
     ApplicationId,
     Apply,
     Attempt,
+    ClusterAddress,
     Half,
     Output,
     SequenceNumber,
     Servers,
 )
 from logboom.client import Client
-from logboom.client.admin_flows.open_transactions import OpenTransaction
-from logboom.wire.errors import InvalidRequest, UnknownResource
+from logboom.client.admin_flows.open_transactions import (
+    OpenTransaction,
+    find_attempt,
+    find_halves,
+    place_text,
+)
+from logboom.client.written_values import counted
+from logboom.wire.errors import InvalidRequest
 
 app = App(name="transaction", help="Undecided transactions and half messages.")
 
@@ -143,7 +149,7 @@ def _decide(
     sequence: int | None,
     attempt: int | None,
     half: str | None,
-    servers: str | None,
+    servers: ClusterAddress | None,
     *,
     commit: bool,
     yes: bool,
@@ -153,9 +159,9 @@ def _decide(
     word = "published" if commit else "dropped"
     with open_client(servers) as boom:
         if half is not None:
-            chosen = _halves(_found(boom, app_id), app_id, half)
+            chosen = find_halves(_found(boom, app_id), app_id, half)
         else:
-            chosen = [_attempt(_found(boom, app_id, whole=True), app_id, sequence, attempt)]
+            chosen = [find_attempt(_found(boom, app_id, whole=True), app_id, sequence, attempt)]
         messages = sum(each.messages for each in chosen)
         queues = sorted({queue for each in chosen for queue in each.queues})
         where = ", ".join(f"{topic}/{queue}" for topic, queue in queues)
@@ -188,41 +194,6 @@ def _found(boom: Client, app_id: str, *, whole: bool = False) -> list[OpenTransa
     if found.more:
         note("there are more: name an application id or producer group")
     return found.transactions
-
-
-def _attempt(
-    found: list[OpenTransaction], app_id: str, sequence: int | None, attempt: int | None
-) -> OpenTransaction:
-    same = [
-        each
-        for each in found
-        if not each.is_half and each.sequence == sequence and attempt in (None, each.attempt)
-    ]
-    if not same:
-        text = f"nothing of sequence {sequence} of {app_id!r} waits: see `logboom transaction list`"
-        raise UnknownResource(text, "UNKNOWN_HANDLES")
-    if len(same) > 1:
-        attempts = ", ".join(str(each.attempt) for each in same)
-        raise InvalidRequest(f"there are several attempts: say --attempt, one of {attempts}")
-    return same[0]
-
-
-def _halves(found: list[OpenTransaction], app_id: str, half: str) -> list[OpenTransaction]:
-    if half != "all" and re.fullmatch(r".+/\d+/\d+\.\d+", half) is None:
-        raise InvalidRequest(
-            f"{half!r} names no half message: write topic/queue/offset.side or all"
-        )
-    same = [each for each in found if each.is_half and half in ("all", place_text(each))]
-    if not same:
-        text = f"no such half message of {app_id!r} waits: see `logboom transaction list`"
-        raise UnknownResource(text, "UNKNOWN_HANDLES")
-    return same
-
-
-def place_text(half: OpenTransaction) -> str:
-    """Return the position of a half message in the form orders/0/17.2."""
-    place = half.half
-    return f"{place.topic}/{place.queue}/{place.offset}.{place.side}"
 
 
 def _row(each: OpenTransaction) -> dict[str, Any]:

@@ -27,8 +27,8 @@ from types import FrameType
 from typing import Any, Final
 
 from logboom.client.app_base import AppBase
-from logboom.client.subscribers import SubscriberFunction
-from logboom.wire.errors import InvalidRequest, RetryableError
+from logboom.client.subscribers import SubscriberFunction, may_begin_later
+from logboom.wire.errors import InvalidRequest, LogboomError
 
 LOG = logging.getLogger("logboom.client")
 LOOK_S: Final = 0.5
@@ -45,14 +45,17 @@ class App(AppBase):
     """Subscriber functions, and the client that they run on. Declare the functions, then call `run`
     or `start`."""
 
-    def __init__(self, endpoints: str | Sequence[str] = "", **options: Any) -> None:
+    def __init__(
+        self, endpoints: str | Sequence[str] = "", *, tracing: bool = False, **options: Any
+    ) -> None:
         """Create an app.
 
         Args:
             endpoints: those of `connect`; "" if `start` is given a client.
+            tracing: that of all subscribers, and of `publish`.
             options: those of `connect`.
         """
-        super().__init__(endpoints, **options)
+        super().__init__(endpoints, tracing=tracing, **options)
         self._stopping = threading.Event()
         self._beginning = False
 
@@ -70,7 +73,7 @@ class App(AppBase):
     def run(self) -> None:
         """Start, run until Ctrl-C, SIGTERM or `stop`, and leave all groups.
 
-        While the cluster does not answer, the app keeps trying to start.
+        While the cluster does not answer, or has no live broker, the app keeps trying to start.
 
         Raises:
             LogboomError: `start` failed for another reason, or a group has expelled its member.
@@ -97,7 +100,9 @@ class App(AppBase):
             self._beginning = True
             try:
                 self._begin(None, {})
-            except RetryableError as error:
+            except LogboomError as error:
+                if not may_begin_later(error):
+                    raise
                 LOG.warning("the app waits for its cluster: %s", error)
             else:
                 return

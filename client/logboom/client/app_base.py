@@ -22,14 +22,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 class AppBase(Scope):
     """Subscriber functions, and the client that they run on."""
 
-    def __init__(self, endpoints: str | Sequence[str] = "", **options: Any) -> None:
+    def __init__(
+        self, endpoints: str | Sequence[str] = "", *, tracing: bool = False, **options: Any
+    ) -> None:
         """Create an app.
 
         Args:
             endpoints: those of `connect`; "" if `start` is given a client.
+            tracing: that of all subscribers, and of `publish`.
             options: those of `connect`.
         """
         self._endpoints = endpoints
+        self._tracing = tracing
         self._options = options
         self.subscribers = Subscribers()
         """All declared functions."""
@@ -73,7 +77,7 @@ class AppBase(Scope):
             InvalidRequest: the app does not run, or the codec cannot encode the value.
         """
         if self._producer is None:
-            self._producer = self.client.producer()
+            self._producer = self.client.producer(tracing=self._tracing)
         return self._producer.send(topic, encode_value(value, codec), **options)
 
     @property
@@ -119,7 +123,7 @@ class AppBase(Scope):
                     each.topics,
                     group=each.group,
                     listener=self._listener(each),
-                    **{**defaults, **each.options},
+                    **{"tracing": self._tracing, **defaults, **each.options},
                 )
                 self._consumers.append(consumer)
                 consumer.open()

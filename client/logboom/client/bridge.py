@@ -6,11 +6,12 @@ which has the same names, on tasks and futures.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from threading import Event, Lock
 from threading import RLock as ReaderLock
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from logboom.client.flows import Flow
 from logboom.client.futures import wait
@@ -18,6 +19,9 @@ from logboom.client.io_thread import IoThread
 from logboom.client.promise import Promise
 from logboom.client.resource import Resource
 from logboom.wire.errors import LogboomError
+
+if TYPE_CHECKING:
+    from logboom.client.tracing.consumer_tracer import ConsumerTracer
 
 __all__ = [
     "Event",
@@ -31,6 +35,7 @@ __all__ = [
     "run",
     "run_in_thread",
     "stop",
+    "traced",
     "wait_done",
 ]
 
@@ -92,6 +97,23 @@ def run_in_thread(function: Callable[..., T], *args: Any) -> T:
 def call_user(function: Callable[..., Any], *args: Any) -> Any:
     """Call a user's function."""
     return function(*args)
+
+
+def traced(listener: Callable[..., Any], tracing: ConsumerTracer) -> Callable[..., Any]:
+    """Return a listener that traces each call."""
+    if not callable(listener):
+        return listener  # the consumer refuses it
+    from logboom.client.tracing.consumer_tracer import note_outcome
+
+    @functools.wraps(listener)
+    def trace(given: Any, *context: Any) -> Any:
+        messages = given if isinstance(given, list) else [given]
+        with tracing.process(messages, count=True) as span:
+            result = listener(given, *context)
+            note_outcome(span, result)
+            return result
+
+    return trace
 
 
 def begin(resource: R) -> R:

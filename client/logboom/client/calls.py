@@ -17,7 +17,7 @@ from logboom.wire.commands import AnyCommand, CommandResult
 from logboom.wire.errors import InternalError, LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.messages import AnyMessage
-from logboom.wire.view import TopicView, View
+from logboom.wire.view import BrokerView, TopicView, View
 
 Start: TypeAlias = int | Literal["first", "last"]
 """The position where reading starts: an offset, or an end of the queue."""
@@ -100,11 +100,20 @@ class ProposeCommand(CoreCall):
 
 @dataclass(slots=True)
 class LoadMetadata(CoreCall):
-    """Load the metadata of all topics, at least as new as `version`."""
+    """Load the metadata, at least as new as `version`: brokers, name servers, and topics."""
 
     timeout: float
     version: int = -1
+    topics: list[str] | None = None
+    """The topics to load, without those that do not exist; None: all."""
     outcome: Promise[View] = field(default_factory=Promise)
+
+
+@dataclass(slots=True)
+class KnownBrokers(CoreCall):
+    """Return the brokers as this client has last heard of them. Nobody is asked."""
+
+    outcome: Promise[list[BrokerView]] = field(default_factory=Promise)
 
 
 Answer: TypeAlias = tuple[AnyMessage, list[Frame]]
@@ -122,6 +131,8 @@ class AskLeader(CoreCall):
     queue: int
     message: Callable[[int], WireMessage]
     timeout: float
+    batches: Sequence[Frame] = ()
+    """Frames behind the message."""
     outcome: Promise[Answer] = field(default_factory=Promise)
 
 

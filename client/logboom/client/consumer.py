@@ -69,6 +69,12 @@ class Consumer(PositionedReader):
         """Number of times that a position did not exist and reading went on at the nearest."""
         return sum(fetch.corrections for fetch in self._intake.fetches)
 
+    @property
+    def throttled_ms(self) -> int:
+        """Milliseconds for which requests of this consumer have waited in all, because its user is
+        over a quota. It grows with each answer."""
+        return self._inbox.throttled_ms
+
     def close(self) -> None:
         """Stop reading. A second call does nothing."""
         if self._closed:

@@ -7,13 +7,14 @@ calls of `logboom.client.calls` and by the producers' `SendBuffer`s.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from logboom.client.calls import AskAll, CallHandlers, CoreCall, ProposeCommand
 from logboom.client.cluster.connections import Connections
 from logboom.client.cluster.leader_cache import LeaderCache, RaftLeader
 from logboom.client.cluster.metadata_updater import MetadataUpdater
+from logboom.client.cluster.node_keys import NodeKeys
 from logboom.client.cluster.proposal_sender import ProposalSender
 from logboom.client.cluster.request_router import RequestRouter
 from logboom.client.cluster.topic_lookup import TopicLookup
@@ -24,7 +25,7 @@ from logboom.client.promise import Countdown
 from logboom.client.send.sender import Sender, closed
 from logboom.client.subscriptions.attachments import Attachments
 from logboom.client.transactions.half_check_poller import CheckPoller
-from logboom.wire.actor import Call, Effects, Event, Instant, Received
+from logboom.wire.actor import Call, Effects, Event, HandshakeFailed, Instant, Received
 from logboom.wire.commands import CommandResult
 from logboom.wire.errors import LogboomError
 from logboom.wire.hello import Identity
@@ -40,8 +41,13 @@ class ClientConfig:
     """Unique per client, because commands are deduplicated by it."""
     create_topics: bool = False
     """Create a missing topic that a producer or consumer names (for development, and embedded)."""
-    cluster_key: bytes = b""
+    cluster_key: bytes = field(default=b"", repr=False)
     """For operators: the content of the cluster key file."""
+    user: str = ""
+    """The name in the credentials file; empty: nodes are open."""
+    server_keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Endpoint → public keys of the node there, from the credentials file; empty: the nodes are
+    open."""
 
 
 class ClientCore:
@@ -50,7 +56,7 @@ class ClientCore:
     def __init__(self, config: ClientConfig, rng: random.Random, now: Instant) -> None:
         self.config = config
         self._turn = turn = CoreTurn(now, rng)
-        identity = Identity(config.client_id, cluster_key=config.cluster_key)
+        identity = Identity(config.client_id, cluster_key=config.cluster_key, user=config.user)
         self._connections = Connections(identity, rng, turn)
         self._proposals = ProposalSender(config.client_id, self._connections, turn, rng)
         self.watching = MetadataUpdater(
@@ -58,6 +64,11 @@ class ClientCore:
         )
         routes, servers = self.watching.routes, self._proposals.servers
         self.watching.listen(lambda: servers.learn(routes))
+        self.node_keys = NodeKeys(config.server_keys)
+        """The keys by which the skin's sockets know the nodes."""
+        self.watching.listen(
+            lambda: self.node_keys.learn((*routes.brokers.values(), *routes.name_servers))
+        )
         leaders = LeaderCache(routes)
         parts = (self._connections, leaders, self.watching)
         topic_lookup = TopicLookup(
@@ -99,6 +110,8 @@ class ClientCore:
             match event:
                 case Received(peer, frames) if isinstance(peer, str):
                     self._connections.receive(peer, frames)
+                case HandshakeFailed():
+                    self._connections.handshake_failed(event)
                 case Call(request):
                     self._call(request)
                 case _:

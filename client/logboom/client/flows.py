@@ -13,7 +13,7 @@ import msgspec
 
 from logboom.client.calls import AskNode, AskRaftLeader, FindTopic, LoadMetadata, ProposeCommand
 from logboom.client.cluster.metadata_updater import unknown_topic
-from logboom.client.results import NodeStats
+from logboom.client.results import NodeConnections, NodeStats
 from logboom.wire.commands import (
     AlterTopic,
     AnyCommand,
@@ -31,9 +31,15 @@ from logboom.wire.errors import (
 )
 from logboom.wire.messages import (
     AddNameServer,
+    ConnectionsListed,
+    DescribeVersions,
+    FinalizeUpgrade,
+    KickConnection,
+    ListConnections,
     RemoveNameServer,
     Stats,
     StatsResult,
+    VersionsDescribed,
 )
 from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView, View
 
@@ -81,14 +87,19 @@ def create_topic(
 
 
 def alter_topic(
-    name: str, queues: int | None, changes: dict[str, Any], wall_ms: int, timeout: float
+    name: str,
+    queues: int | None,
+    changes: dict[str, Any],
+    wall_ms: int,
+    timeout: float,
+    replicas: int | None = None,
 ) -> Flow[None]:
     """Change some settings; the others remain unchanged."""
     config = None
     if changes:
         topic = yield from describe_topic(name, timeout)
         config = changed_config(topic.config, changes)
-    yield ProposeCommand(AlterTopic(name, queues, config, wall_ms), timeout)
+    yield ProposeCommand(AlterTopic(name, queues, config, wall_ms, replicas), timeout)
     if queues is not None:
         yield FindTopic(name, timeout, queues=queues)  # the next call may name the new queues
 
@@ -133,15 +144,31 @@ def elect_leader(
     yield ProposeCommand(ElectLeader(topic, queue, prefer, wall_ms), timeout)
 
 
-def remove_broker(broker: str, timeout: float) -> Flow[None]:
+def remove_broker(broker: str, timeout: float, *, accept_loss: bool = False) -> Flow[None]:
     """Remove a broker."""
-    yield ProposeCommand(RemoveBroker(broker), timeout)
+    yield ProposeCommand(RemoveBroker(broker, accept_loss), timeout)
 
 
-def latest_view(timeout: float) -> Flow[View]:
-    """Return the metadata with everything that was committed before the call."""
+def latest_view(timeout: float, topics: list[str] | None = None) -> Flow[View]:
+    """Return the metadata with everything that was committed before the call.
+
+    Args:
+        topics: those to load; None: all.
+    """
     result: CommandResult = yield ProposeCommand(Barrier(), timeout)
-    view: View = yield LoadMetadata(timeout, result.version)
+    view: View = yield LoadMetadata(timeout, result.version, topics)
+    return view
+
+
+def known_view(timeout: float) -> Flow[View]:
+    """Return the metadata as the asked node knows it."""
+    view: View = yield LoadMetadata(timeout)
+    return view
+
+
+def known_nodes(timeout: float) -> Flow[View]:
+    """Return the metadata as the asked node knows it, without topics."""
+    view: View = yield LoadMetadata(timeout, topics=[])
     return view
 
 
@@ -153,7 +180,7 @@ def topics(timeout: float) -> Flow[list[TopicView]]:
 
 def describe_topic(name: str, timeout: float) -> Flow[TopicView]:
     """Return the current state of one topic."""
-    view = yield from latest_view(timeout)
+    view = yield from latest_view(timeout, [name])
     for topic in view.topics:
         if topic.name == name:
             return topic
@@ -162,19 +189,25 @@ def describe_topic(name: str, timeout: float) -> Flow[TopicView]:
 
 def brokers(timeout: float) -> Flow[list[BrokerView]]:
     """Return all brokers by id."""
-    view = yield from latest_view(timeout)
+    view = yield from latest_view(timeout, [])
     return sorted(view.brokers, key=lambda broker: broker.id)
 
 
 def name_servers(timeout: float) -> Flow[list[NameServerView]]:
     """Return all name servers by id."""
-    view = yield LoadMetadata(timeout)
+    view = yield from known_nodes(timeout)
     return sorted(view.name_servers, key=lambda server: server.id)
+
+
+def cluster_id(timeout: float) -> Flow[str]:
+    """Return the id of the cluster, which is permanent."""
+    view = yield from known_nodes(timeout)
+    return view.cluster_id
 
 
 def raft_leader(timeout: float) -> Flow[str | None]:
     """Return the id of the name servers' leader, as far as the asked node knows."""
-    view = yield from latest_view(timeout)
+    view = yield from latest_view(timeout, [])
     return view.raft_leader
 
 
@@ -190,9 +223,21 @@ def remove_name_server(name: str, timeout: float) -> Flow[None]:
     yield AskRaftLeader(lambda ms: RemoveNameServer(0, ms, name), timeout)
 
 
+def versions(timeout: float) -> Flow[VersionsDescribed]:
+    """Return the software of all nodes, and the features level."""
+    answer, _ = yield AskRaftLeader(lambda ms: DescribeVersions(0, ms), timeout)
+    assert isinstance(answer, VersionsDescribed)
+    return answer
+
+
+def finalize_upgrade(level: int, timeout: float) -> Flow[None]:
+    """Raise the features level."""
+    yield AskRaftLeader(lambda ms: FinalizeUpgrade(0, ms, level), timeout)
+
+
 def stats(timeout: float) -> Flow[list[NodeStats]]:
     """Return the counters of every node; for one that does not answer, the reason."""
-    view: View = yield LoadMetadata(timeout)
+    view = yield from known_nodes(timeout)
     found = []
     nodes = [(s.id, "name-server", s.endpoint, STATS_S) for s in view.name_servers]
     nodes += [
@@ -207,6 +252,52 @@ def stats(timeout: float) -> Flow[list[NodeStats]]:
             continue
         if isinstance(answer, StatsResult):
             found.append(NodeStats(node, answer.role, endpoint, answer.counters))
+    return found
+
+
+def connections(node: str, user: str, limit: int, timeout: float) -> Flow[list[NodeConnections]]:
+    """Return the connections of all nodes, or of one; for a node that does not answer, the reason.
+
+    Raises:
+        UnknownResource: there is no such node.
+    """
+    view = yield from known_nodes(timeout)
+    found = []
+    for name, endpoint, patience in nodes_to_ask(view, node):
+        patience = min(patience, timeout)
+        message = ListConnections(0, int(patience * 1000), user, limit)
+        try:
+            answer, _ = yield AskNode(endpoint, message, patience)
+        except LogboomError as error:
+            found.append(NodeConnections(name, [], 0, str(error)))
+            continue
+        if isinstance(answer, ConnectionsListed):
+            found.append(NodeConnections(name, answer.connections, answer.total))
+    return found
+
+
+def kick_connection(node: str, endpoint: str, timeout: float) -> Flow[None]:
+    """Reset the connection of a peer to a node.
+
+    Raises:
+        UnknownResource: there is no such node.
+        InvalidRequest: it has no such connection.
+    """
+    view = yield from known_nodes(timeout)
+    for _, address, _ in nodes_to_ask(view, node):
+        yield AskNode(address, KickConnection(0, int(timeout * 1000), endpoint), timeout)
+
+
+def nodes_to_ask(view: View, wanted: str) -> list[tuple[str, str, float]]:
+    """Return (id, endpoint, seconds for an answer) of all nodes, or of one."""
+    nodes = [(each.id, each.endpoint, STATS_S) for each in view.name_servers]
+    nodes += [
+        (each.id, each.endpoint, STATS_S if each.alive else FENCED_STATS_S) for each in view.brokers
+    ]
+    found = [each for each in sorted(nodes) if wanted in ("", each[0])]
+    if not found:
+        text = f"there is no node {wanted!r}: `logboom cluster status` lists them"
+        raise UnknownResource(text, "UNKNOWN_BROKER", node=wanted)
     return found
 
 

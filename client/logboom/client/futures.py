@@ -82,6 +82,11 @@ class SendFuture(Struct, eq=False, gc=False):
     _batch: ProducerBatch
     _index: int
 
+    @property
+    def batch(self) -> ProducerBatch:
+        """The batch of the message, for tracing."""
+        return self._batch
+
     def done(self) -> bool:
         """Return True if the message is acknowledged or given up."""
         return self._batch.done

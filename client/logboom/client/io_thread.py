@@ -29,7 +29,9 @@ from logboom.client.send.send_buffer import SendBuffer
 from logboom.client.send.sender import closed
 from logboom.client.transactions.applications import Applications
 from logboom.wire.actor import Call, Event, Instant
+from logboom.wire.credentials import Credentials
 from logboom.wire.errors import ClientClosed, InternalError, InvalidRequest, LogboomError
+from logboom.wire.key_pair import SecretBytes
 from logboom.wire.sockets import Sockets
 
 LOG = logging.getLogger("logboom.client")
@@ -61,6 +63,7 @@ class IoThread:
         *,
         create_topics: bool,
         cluster_key: bytes = b"",
+        credentials: Credentials | None = None,
     ) -> None:
         """Start the thread.
 
@@ -71,7 +74,14 @@ class IoThread:
             text = f"client_id of {len(client_id)} characters: give at most {MAX_CLIENT_ID}"
             raise InvalidRequest(text)
         unique = f"{client_id or 'client'}-{secrets.token_hex(6)}"
-        config = ClientConfig(endpoints, unique, create_topics, cluster_key.strip())
+        config = ClientConfig(
+            endpoints,
+            unique,
+            create_topics,
+            SecretBytes(cluster_key.strip()),
+            "" if credentials is None else credentials.user,
+            {} if credentials is None else credentials.server_keys,
+        )
         rng = random.Random(secrets.randbits(64))
         self.core = ClientCore(config, rng, instant())
         self.forked = False
@@ -86,7 +96,8 @@ class IoThread:
         self._members = count(1)
         self._asleep = False
         self._stopping = False
-        self._sockets = Sockets()
+        self._sockets = Sockets(key_pair=None if credentials is None else credentials.key_pair)
+        self._sockets.server_keys = self.core.node_keys.of
         self._thread = threading.Thread(target=self._run, name="logboom-client", daemon=True)
         _RUNNING.add(self)
         self._thread.start()

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from typing import Unpack
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Unpack
 
 from logboom.client.argument_checks import BytesLike
 from logboom.client.futures import ManyFuture, SendFuture, wait
@@ -27,6 +27,7 @@ from logboom.client.send.send_buffer import (
 )
 from logboom.client.send.transaction_batches import TransactionBatches
 from logboom.client.send_options import SendManyOptions, SendOptions
+from logboom.client.tracing.loading import load_producer_tracer
 from logboom.client.transactions.parked_batches import ToPark, send_all
 from logboom.wire.errors import ClientClosed, TimedOut
 
@@ -46,9 +47,16 @@ class Producer(ProducerBase):
         buffer = _ProducerBuffer(io, options, timeout_s)
         super().__init__(io, buffer, timeout_s, lambda other: Producer(io, other, timeout_s))
         self._buffer: _ProducerBuffer = buffer
+        self._many: Callable[..., list[ProducerBatch]] = buffer.send_many
         io.run(OpenProducer(buffer, timeout_s))
         # This saves a call for every message.
         self.send = self._buffer.send  # type: ignore[method-assign]  # it takes what the method below takes
+        if options.tracing:
+            self._tracer = load_producer_tracer()
+            buffer.watch = self._tracer.watch
+            shortened = self._tracer.shorten(buffer.send, self._send_traced)
+            self.send = shortened  # type: ignore[method-assign]  # it takes the same
+            self._many = self._send_many_traced
 
     def send(
         self, topic: str, value: BytesLike | None, **options: Unpack[SendOptions]
@@ -96,7 +104,49 @@ class Producer(ProducerBase):
         Raises:
             InvalidRequest: as `send`; or the columns have different lengths.
         """
-        return ManyFuture(self._buffer.send_many(topic, values, keys, **options))
+        return ManyFuture(self._many(topic, values, keys, **options))
+
+    def _send_traced(
+        self,
+        topic: str,
+        value: BytesLike | None,
+        *,
+        key: BytesLike | None = None,
+        queue: int | None = None,
+        **options: Any,
+    ) -> SendFuture:
+        creation = self._tracer.create(topic, options.get("headers"))
+        if creation is None:
+            return self._buffer.send(topic, value, key=key, queue=queue, **options)
+        try:
+            options["headers"] = {**(options.get("headers") or {}), **creation.headers}
+            future = self._buffer.send(topic, value, key=key, queue=queue, **options)
+        # The span must end, whatever the buffer refuses. It is raised again.
+        except BaseException as error:
+            creation.fail(error)
+            raise
+        creation.added((future.batch,))
+        return future
+
+    def _send_many_traced(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        **options: Unpack[SendManyOptions],
+    ) -> list[ProducerBatch]:
+        creation = self._tracer.create(topic, shared=False)
+        if creation is None:
+            return self._buffer.send_many(topic, values, keys, **options)
+        try:
+            options["headers"] = creation.spread(options.get("headers"), len(values))
+            batches = self._buffer.send_many(topic, values, keys, **options)
+        # The span must end, whatever the buffer refuses. It is raised again.
+        except BaseException as error:
+            creation.fail(error)
+            raise
+        creation.added(batches)
+        return batches
 
     def wait_buffered(self) -> None:
         """Do nothing, because every message is in the buffer when `send` returns."""

@@ -76,6 +76,8 @@ class ProducerOptions:
     """Maximum bytes without acknowledgement; beyond it `send` blocks."""
     delivery_timeout_s: float = 120.0
     """Seconds for which a message is retried before its future fails."""
+    tracing: bool = False
+    """True: spans and metrics by OpenTelemetry, and the trace in the headers of messages."""
 
     def validate(self) -> None:
         """Check the options.

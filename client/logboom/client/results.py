@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from logboom.client.delays import Parking
 from logboom.wire.columns import Columns
-from logboom.wire.messages import PullStatus
+from logboom.wire.messages import ConfigEntry, ConnectionState, PullStatus
 
 
 class Message(Struct, frozen=True, gc=False):
@@ -170,6 +170,25 @@ class ColumnBatch:
     def messages(self) -> list[Message]:
         """Return the same as Message objects."""
         return messages_of(self.topic, self.queue, self.columns)
+
+
+class NodeConnections(Struct, frozen=True):
+    """Connections of one node; `error` tells why there are none."""
+
+    node: str
+    connections: list[ConnectionState]
+    total: int
+    """Number of all, also beyond those that were asked for."""
+    error: str = ""
+
+
+class NodeConfig(Struct, frozen=True):
+    """Settings that one node goes by; `error` tells why there are none."""
+
+    node: str
+    role: str
+    entries: list[ConfigEntry]
+    error: str = ""
 
 
 class NodeStats(Struct, frozen=True):

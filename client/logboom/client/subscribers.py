@@ -7,6 +7,7 @@ from typing import Any
 
 from logboom.client.push.listener_task import Context
 from logboom.client.typed_values import Codec, Handler
+from logboom.wire.errors import LogboomError, RetryableError
 
 
 class SubscriberFunction:
@@ -85,3 +86,13 @@ class Subscribers:
     def of(self, function: Callable[..., Any]) -> list[SubscriberFunction]:
         """Return the declarations of a function, which may be declared more than once."""
         return [each for each in self.all if each.handler.function is function]
+
+
+def may_begin_later(error: BaseException) -> bool:
+    """Return True if an app whose start failed so may start once its cluster is up.
+
+    Name servers answer before the first broker has registered.
+    """
+    if isinstance(error, RetryableError):
+        return True
+    return isinstance(error, LogboomError) and error.code == "TOO_FEW_BROKERS"

@@ -14,22 +14,33 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from logboom.deploy.closeable import Closeable
+from logboom.deploy.cluster_key import read_key
 from logboom.deploy.installed import check_installed
-from logboom.deploy.layout import Adjust, Layout, lay_out
-from logboom.deploy.node_client import NodeClient
+from logboom.deploy.layout import (
+    KEY_FILE,
+    Adjust,
+    Layout,
+    lay_out,
+    location_of,
+    with_another_broker,
+    without_broker,
+)
+from logboom.deploy.node_client import NodeClient, open_node_client
 from logboom.deploy.polling import ask_until
 from logboom.deploy.ports import Ports
 from logboom.deploy.process import NodeProcess, NodeSpec
+from logboom.deploy.rolling import Only, RollingRestart
 from logboom.wire.errors import StartError, UnknownResource
 from logboom.wire.view import QueueView, View
 
-READY_S: Final = 20.0
+READY_S: Final = 60.0
 """A cluster that is not ready by then has failed to start (about 1 s is usual)."""
 ASK_S: Final = 0.5
 """Seconds that one node gets for an answer."""
@@ -51,6 +62,7 @@ class Cluster(Closeable):
         broker_settings: Mapping[str, Any] | None = None,
         adjust: Adjust = dict,
         launcher: Callable[[str], Sequence[str]] | None = None,
+        secure: bool = False,
     ) -> None:
         """Start them and wait until all are ready.
 
@@ -67,6 +79,7 @@ class Cluster(Closeable):
             adjust: Returns the settings for a node's config file, given its usual settings.
             launcher: Returns words to put before the command of a node, given its name, such as
                 `("taskset", "-c", "1")`; called at every start.
+            secure: The nodes encrypt and know their users by keys; see `credentials`.
 
         Raises:
             StartError: a node did not start, or the extra `[node]` is missing; the text says why.
@@ -81,6 +94,9 @@ class Cluster(Closeable):
         self._lock = threading.RLock()
         self._closed = False
         self._launcher = launcher
+        self._broker_settings = broker_settings
+        self._adjust_settings = adjust
+        self._zones, self._brokers_per_host = zones, brokers_per_host
         # The kernel ends children with the thread that started them: one thread starts them all.
         self._spawner = ThreadPoolExecutor(1, thread_name_prefix="logboom-spawner")
         try:
@@ -94,6 +110,7 @@ class Cluster(Closeable):
                 name_server_settings=name_server_settings,
                 broker_settings=broker_settings,
                 adjust=adjust,
+                secure=secure,
             )
             self._start(self._layout.nodes)
             self.wait_ready()
@@ -114,6 +131,11 @@ class Cluster(Closeable):
         return [spec.endpoint for spec in self._layout.name_servers]
 
     @property
+    def credentials(self) -> Path | None:
+        """The credentials file of the administrator, for `connect`; None unless it is `secure`."""
+        return self._layout.credentials
+
+    @property
     def nodes(self) -> list[str]:
         """The names of all nodes, name servers first."""
         return [spec.id for spec in self._layout.nodes]
@@ -121,6 +143,10 @@ class Cluster(Closeable):
     def endpoint(self, name: str) -> str:
         """Return the endpoint of a node."""
         return self._layout.node(name).endpoint
+
+    def metrics_endpoint(self, name: str) -> str:
+        """Return the host:port at which a node tells its metrics and health."""
+        return self._layout.node(name).metrics_endpoint
 
     def log(self, name: str) -> str:
         """Return what a node has logged so far."""
@@ -163,6 +189,67 @@ class Cluster(Closeable):
     def stop(self, name: str) -> None:
         """Stop a node gracefully. A broker transfers its leaderships first."""
         self._forget(name).stop()
+
+    def add_broker(self) -> str:
+        """Start one more broker, and return its name once it is registered.
+
+        A cluster that holds replicas moves some of them onto it.
+
+        Raises:
+            InvalidRequest: the cluster is `secure`.
+            StartError: it did not start.
+        """
+        number = len(self._layout.brokers)
+        location = location_of(number, self._zones, self._brokers_per_host)
+        self._layout = with_another_broker(
+            self._layout, self._ports, location, self._broker_settings, self._adjust_settings
+        )
+        spec = self._layout.brokers[-1]
+        self._start([spec])
+        self.wait_ready()
+        return spec.id
+
+    def discard_broker(self, name: str) -> None:
+        """Forget a broker that does not run and was removed with `admin.remove_broker`.
+
+        Raises:
+            StartError: it runs.
+        """
+        if self.running(name):
+            raise StartError(f"{name} runs: drain, stop and remove it first")
+        self._layout = without_broker(self._layout, name)
+
+    def roll(self, only: Only | None = None) -> list[str]:
+        """Restart the nodes one at a time, each when it is safe, and return them in this order.
+
+        As `logboom cluster roll` does it, see `logboom.deploy.rolling`.
+
+        Raises:
+            StartError: a node did not start again.
+            LogboomError: as `RollingRestart.run`.
+        """
+        with self.rolling() as rolling:
+            return [*rolling.run(only)]
+
+    @contextmanager
+    def rolling(self, *, accept_unavailable: bool = False) -> Iterator[RollingRestart]:
+        """Prepare a rolling restart; `accept_unavailable` as `RollingRestart` has it."""
+        # Here, because most clusters need no client.
+        from logboom.client import connect
+
+        credentials = self.credentials
+        key = b"" if credentials else read_key(self.data / KEY_FILE)
+        with (
+            connect(self.endpoints, credentials=credentials, cluster_key=key) as boom,
+            self._node_client() as node_client,
+        ):
+            yield RollingRestart(
+                self._layout.nodes,
+                _Restarted(self),
+                boom,
+                node_client,
+                accept_unavailable=accept_unavailable,
+            )
 
     def _forget(self, name: str) -> NodeProcess:
         """Remove and return the process of a node that is about to end on purpose."""
@@ -215,7 +302,7 @@ class Cluster(Closeable):
         Raises:
             StartError: a node ended, or the nodes are not ready in time.
         """
-        with NodeClient() as node_client:
+        with self._node_client() as node_client:
             missing = ask_until(
                 lambda: self._not_ready(node_client, newer_than or {}),
                 lambda missing: missing is None,
@@ -246,12 +333,15 @@ class Cluster(Closeable):
                     return f"{spec.id} does not see {broker} alive"
         return None
 
+    def _node_client(self) -> NodeClient:
+        return open_node_client(self.credentials)
+
     def _takes_part(self, spec: NodeSpec) -> bool:
         process = self._processes.get(spec.id)
         return process is not None and process.alive and not process.paused
 
     def _epochs(self) -> dict[str, int]:
-        with NodeClient() as node_client:
+        with self._node_client() as node_client:
             views = node_client.views(self._answering(), ASK_S, topics=[])
         newest = max(views.values(), key=lambda view: view.version, default=None)
         return {} if newest is None else {b.id: b.instance_epoch for b in newest.brokers}
@@ -265,7 +355,7 @@ class Cluster(Closeable):
         Raises:
             StartError: no node answers.
         """
-        with NodeClient() as node_client:
+        with self._node_client() as node_client:
             views = node_client.views(self._answering(), ASK_S, topics)
         if not views:
             raise StartError("no node of the cluster answers: is one running?")
@@ -309,7 +399,7 @@ class Cluster(Closeable):
 
         def agreed() -> str | None:
             ends = [s.endpoint for s in self._layout.name_servers if self._takes_part(s)]
-            with NodeClient() as node_client:
+            with self._node_client() as node_client:
                 views = node_client.views(ends, ASK_S, topics=[])
             named = {v.raft_leader for v in views.values()}
             leader = named.pop() if len(named) == 1 else None
@@ -348,3 +438,15 @@ class Cluster(Closeable):
         self._ports.release()
         if self._temporary:
             shutil.rmtree(self.data, ignore_errors=True)
+
+
+class _Restarted:
+    """The nodes of a cluster, which a rolling restart stops and starts."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.stop = cluster.stop
+        self._cluster = cluster
+
+    def start(self, name: str) -> None:
+        """Start a node, and return when it listens."""
+        self._cluster.start(name, wait=False)

@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Final
 
 from logboom.wire.errors import StartError
+from logboom.wire.key_pair import SecretBytes
 
 KEY_BYTES: Final = 32
 MODE: Final = 0o600
 
 
-def ensure_key(path: Path) -> Path:
+def ensure_key(path: Path, key: bytes | None = None) -> Path:
     """Make a key file at `path`, mode 0600, unless it is there; return `path`.
+
+    It gets `key`, or a new one.
 
     Raises:
         OSError: the folder cannot be written.
@@ -28,14 +31,15 @@ def ensure_key(path: Path) -> Path:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
     except FileExistsError:
         return path
-    with os.fdopen(file, "w", encoding="ascii") as key_file:
-        key_file.write(secrets.token_hex(KEY_BYTES) + "\n")
+    with os.fdopen(file, "wb") as key_file:
+        key_file.write(secrets.token_hex(KEY_BYTES).encode() if key is None else key)
+        key_file.write(b"\n")
         key_file.flush()
         os.fsync(key_file.fileno())
     return path
 
 
-def read_key(path: Path | str) -> bytes:
+def read_key(path: Path | str) -> SecretBytes:
     """Return the key from a key file.
 
     Raises:
@@ -47,16 +51,16 @@ def read_key(path: Path | str) -> bytes:
     path = Path(path)
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
-        text = path.read_text(encoding="ascii").strip()
+        key = SecretBytes(path.read_bytes().strip())
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         text = f"cannot read the cluster key file {path} ({reason}): copy it from another node"
         raise StartError(text) from None
-    except UnicodeDecodeError:
-        raise StartError(f"{path} is no cluster key file: copy it from another node") from None
+    if not key.isascii():
+        raise StartError(f"{path} is no cluster key file: copy it from another node")
     if mode & 0o077:
         raise StartError(f"others may read the cluster key file {path}: chmod 600 {path}")
-    if len(text) < KEY_BYTES:
+    if len(key) < KEY_BYTES:
         text = f"the key in {path} is shorter than {KEY_BYTES} characters: copy the whole file"
         raise StartError(text)
-    return text.encode("ascii")
+    return key

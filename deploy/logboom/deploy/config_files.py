@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,8 +19,10 @@ import msgspec
 
 from logboom.wire.errors import StartError
 
-PATH_KEYS: Final = frozenset({"data", "cluster_key_file"})
+PATH_KEYS: Final = frozenset({"audit_folder", "data", "cluster_key_file", "credentials_file"})
 """Keys that hold a path; a relative one starts at the config file's folder."""
+
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -77,7 +80,7 @@ def write(path: Path, values: Mapping[str, Any], comment: str = "") -> None:
 
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
-        pairs: Iterable[str] = (f"{key} = {_value(inner)}" for key, inner in value.items())
+        pairs: Iterable[str] = (f"{_key(key)} = {_value(inner)}" for key, inner in value.items())
         return "{" + ", ".join(pairs) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_value(inner) for inner in value) + "]"
@@ -85,3 +88,7 @@ def _value(value: Any) -> str:
         return json.dumps(value)
     # A JSON string is a TOML basic string.
     return json.dumps(str(value))
+
+
+def _key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else json.dumps(key)

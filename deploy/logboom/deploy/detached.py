@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,24 +19,45 @@ import msgspec
 from msgspec import Struct
 
 from logboom.deploy import registry
+from logboom.deploy.cluster_key import read_key
 from logboom.deploy.installed import check_installed
-from logboom.deploy.layout import FOUNDED_FILE, Layout, Size, check_numbers, laid_out, lay_out
-from logboom.deploy.node_client import NodeClient
+from logboom.deploy.layout import (
+    FOUNDED_FILE,
+    KEY_FILE,
+    REMOVED_FILE,
+    Layout,
+    Size,
+    administrator,
+    broker_numbers,
+    check_numbers,
+    laid_out,
+    lay_out,
+)
+from logboom.deploy.node_client import open_node_client
+from logboom.deploy.node_credentials import CREDENTIALS_FILE
 from logboom.deploy.polling import ask_until
 from logboom.deploy.ports import NAME_SERVER_PORT, Ports
 from logboom.deploy.process import NodeProcess, NodeSpec, Role
+from logboom.deploy.rolling import RollingRestart
+from logboom.wire.access.access_rules import node_user
+from logboom.wire.credentials_file import read_credentials
 from logboom.wire.errors import StartError
+from logboom.wire.log_format import LogForm
 from logboom.wire.messages import StatsResult
 from logboom.wire.view import View
 
 DATA: Final = Path(".logboom")
 """The default folder of a cluster on this machine."""
 STATE_FILE: Final = "cluster.json"
+INITIAL_LABEL: Final = "initial"
+"""Label of the key of a node that is let in later, as name servers call it too."""
 LOCK_FILE: Final = "cluster.lock"
 USUAL: Final = Size(3, 3, NAME_SERVER_PORT)
 """The default size of a new cluster."""
-READY_S: Final = 20.0
+READY_S: Final = 60.0
 ASK_S: Final = 1.0
+STOP_S: Final = 90.0
+"""Seconds that a node has to stop before it is killed: a broker hands over, and writes much down."""
 
 
 class NodeRecord(Struct, frozen=True):
@@ -79,6 +100,8 @@ def up(
     progress: Callable[[str], None] = lambda _: None,
     *,
     brokers_per_host: int | None = None,
+    secure: bool | None = None,
+    log: LogForm | None = None,
 ) -> list[NodeRecord]:
     """Start what does not run yet of a cluster under `data`; return when all nodes are ready.
 
@@ -90,6 +113,10 @@ def up(
         progress: Called with a short description of each step.
         brokers_per_host: How many brokers in a row count as being on one host, which never gets two
             replicas of a queue; None: as the cluster had it, or this does not matter.
+        secure: The nodes encrypt and know their users by keys; None: as the cluster had it, or
+            not.
+        log: The form of the nodes' logs; None: as the cluster had it, or text. A node that runs
+            goes on in its own.
 
     Raises:
         StartError: a node did not start, the folder holds a cluster of another size, or another
@@ -97,7 +124,7 @@ def up(
         InvalidRequest: the numbers of nodes are invalid.
     """
     check_installed()
-    size = _size(data, name_servers, brokers, base_port, brokers_per_host)
+    size = _size(data, name_servers, brokers, base_port, brokers_per_host, secure, log)
     check_numbers(size.name_servers, size.brokers, size.brokers_per_host)
     _check_ports(data, size)
     with _locked(data, progress):
@@ -110,6 +137,8 @@ def _size(
     brokers: int | None,
     port: int | None,
     per_host: int | None,
+    secure: bool | None,
+    log: LogForm | None,
 ) -> Size:
     found = laid_out(data)
     known = found or USUAL
@@ -123,6 +152,8 @@ def _size(
         known.port if port is None else port,
         # As it can be read from the config files again.
         known.brokers_per_host if per_host is None else min(per_host, brokers),
+        known.secure if secure is None else secure,
+        known.log if log is None else log,
     )
 
 
@@ -134,18 +165,30 @@ def _up(data: Path, size: Size, progress: Callable[[str], None]) -> list[NodeRec
         size.brokers,
         Ports(size.port),
         brokers_per_host=size.brokers_per_host,
+        secure=size.secure,
+        log=size.log,
     )
     running = [p for p in processes(data) if p.alive]
     started: list[NodeProcess] = []
     create = not layout.founded
     ids = {process.spec.id for process in running}
-    try:
-        for spec in layout.nodes:
+
+    def start(specs: Sequence[NodeSpec]) -> None:
+        for spec in specs:
             if spec.id not in ids:
                 progress(f"starting {spec.id}")
                 started.append(NodeProcess.start(spec, attached=False, create=create))
                 # Immediately: if this process is killed, `down` still finds the started nodes.
                 _write(data, [*running, *started], size.port)
+
+    try:
+        start(layout.name_servers)
+        if any(process.spec.role == "name-server" for process in running):
+            # Those that were missing may be needed for a majority, without which nobody is let in.
+            for process in started:
+                process.wait_listening()
+            _admit(layout)
+        start(layout.brokers)
         for process in started:
             process.wait_listening()
         progress("waiting until all nodes see each other")
@@ -165,6 +208,22 @@ def _up(data: Path, size: Size, progress: Callable[[str], None]) -> list[NodeRec
     return [] if known is None else known.nodes
 
 
+def _admit(layout: Layout) -> None:
+    """Let the brokers into a cluster that encrypts, whose name servers run with older files."""
+    if layout.credentials is None:
+        return
+    # Here, because most commands need no client.
+    from logboom.client import connect
+
+    with connect(layout.credentials) as boom:
+        known = {user.name for user in boom.admin.users()}
+        for spec in layout.brokers:
+            user = node_user(spec.id)
+            if user not in known:
+                own = read_credentials(spec.folder / CREDENTIALS_FILE)
+                boom.admin.create_user(user, own.key_pair.public, label=INITIAL_LABEL)
+
+
 @contextmanager
 def _locked(data: Path, progress: Callable[[str], None]) -> Iterator[None]:
     """Let one command at a time start and stop the nodes under `data`."""
@@ -182,7 +241,9 @@ def _check_ports(data: Path, size: Size) -> None:
     """Refuse ports that another cluster of this user listens at, before anything is made."""
     ours = Ports(size.port)
     wanted = {ours.name_server() for _ in range(size.name_servers)}
-    wanted |= {ours.broker() for _ in range(size.brokers)}
+    numbers = broker_numbers(data, size.brokers)
+    ends = [ours.broker() for _ in range(max(numbers))]
+    wanted |= {ends[number - 1] for number in numbers}
     for other in running():
         if other == data.absolute():
             continue
@@ -204,7 +265,7 @@ def _check_same(data: Path, size: Size) -> None:
             f"{data} holds a cluster of {held} name servers, not {size.name_servers}: "
             f"ask for {held}, or give another folder with --data"
         )
-    holders = sum(1 for folder in data.glob("broker-*") if (folder / "data").is_dir())
+    holders = sum((data / f"broker-{n}" / "data").is_dir() for n in broker_numbers(data))
     if holders > size.brokers:
         raise StartError(
             f"{data} holds the data of {holders} brokers, more than {size.brokers}: "
@@ -218,6 +279,8 @@ def _check_same(data: Path, size: Size) -> None:
         differs = f"at port {before.base_port}, not {size.port}"
     elif known.brokers_per_host != size.brokers_per_host:
         differs = f"with {_per_host(known)} per host, not {_per_host(size)}"
+    elif known.secure != size.secure:
+        differs = "with encryption" if known.secure else "without encryption"
     if differs and any(process.alive for process in _processes(before, data)):
         text = f"the cluster in {data} runs {differs}"
         raise StartError(f"{text}: stop it first with {advice('cluster down', data)}")
@@ -231,7 +294,7 @@ def _per_host(size: Size) -> str:
 def _wait_ready(layout: Layout, nodes: Sequence[NodeProcess]) -> None:
     ends = {spec.endpoint: spec.id for spec in layout.nodes}
     brokers = {spec.id for spec in layout.brokers}
-    with NodeClient() as node_client:
+    with open_node_client(layout.credentials) as node_client:
 
         def ask() -> list[str]:
             for process in nodes:
@@ -250,10 +313,19 @@ def _wait_ready(layout: Layout, nodes: Sequence[NodeProcess]) -> None:
         raise StartError(f"{text}; look at {advice('cluster logs', layout.data)}")
 
 
-def down(data: Path, progress: Callable[[str], None] = lambda _: None) -> list[str]:
+def down(
+    data: Path,
+    progress: Callable[[str], None] = lambda _: None,
+    warn: Callable[[str], None] = lambda _: None,
+) -> list[str]:
     """Stop a detached cluster, brokers first, and return the nodes that were stopped.
 
     Their data stays.
+
+    Args:
+        data: The cluster's folder.
+        progress: Called with a short description of each step.
+        warn: Called with a description of each node that had to be killed.
     """
     if not data.is_dir():
         return []
@@ -265,18 +337,122 @@ def down(data: Path, progress: Callable[[str], None] = lambda _: None) -> list[s
                 process.ask_to_stop()
             for process in group:
                 progress(f"stopping {process.spec.id}")
-                process.stop()
+                _stop(process, warn)
         with suppress(FileNotFoundError):
             (data / STATE_FILE).unlink()
         registry.forget(data)
     return [process.spec.id for process in ours]
 
 
+def _stop(process: NodeProcess, warn: Callable[[str], None]) -> None:
+    if not process.stop(STOP_S):
+        warn(
+            f"WARNING: {process.spec.id} did not stop within {STOP_S:g} s and was killed: see "
+            f"{process.spec.log_path}"
+        )
+
+
+def forget_broker(
+    broker: str, endpoint: str, name_servers: Collection[str], folders: Iterable[Path]
+) -> Path | None:
+    """Start a broker no more that its cluster has removed; return its folder, whose data stays.
+
+    None: it is of no cluster in these folders that runs.
+
+    Args:
+        broker: Its id, which other clusters use too.
+        endpoint: Its endpoint, which a cluster that is stopped may have used before.
+        name_servers: Endpoints of the name servers of its cluster: one of them must run there.
+        folders: Folders of clusters on this machine.
+    """
+    for data in folders:
+        folder = data.absolute() / broker
+        known = processes(data)
+        if not any(p.spec.id == broker and p.spec.endpoint == endpoint for p in known):
+            continue
+        if not any(
+            p.spec.role == "name-server" and p.spec.endpoint in name_servers and p.alive
+            for p in known
+        ):
+            continue
+        with _locked(data, lambda _: None):
+            size = laid_out(data)
+            left = [process for process in processes(data) if process.spec.id != broker]
+            if size is not None:
+                _write(data, left, size.port)
+            (folder / REMOVED_FILE).touch()
+        return folder
+    return None
+
+
+@contextmanager
+def rolling(
+    data: Path,
+    progress: Callable[[str], None] = lambda _: None,
+    *,
+    accept_unavailable: bool = False,
+) -> Iterator[RollingRestart]:
+    """Prepare a rolling restart of the detached cluster under `data`, whose nodes must all run.
+
+    `progress` is told if another command is waited for, and of each node that had to be killed.
+
+    Raises:
+        StartError: a node does not run.
+    """
+    # Here, because most commands need no client.
+    from logboom.client import connect
+
+    down = [process.spec.id for process in processes(data) if not process.alive]
+    size = laid_out(data)
+    if down or size is None or len(processes(data)) < size.name_servers + size.brokers:
+        missing = ", ".join(down) or "the cluster"
+        raise StartError(
+            f"{missing} does not run in {data}: start it with {advice('cluster up', data)}"
+        )
+    with _locked(data, progress):
+        host = _DetachedNodes(data, size.port, progress)
+        credentials = administrator(data)
+        with (
+            connect(
+                [spec.endpoint for spec in host.specs],
+                credentials=credentials,
+                cluster_key=b"" if credentials else read_key(data / KEY_FILE),
+            ) as boom,
+            open_node_client(credentials) as node_client,
+        ):
+            yield RollingRestart(
+                host.specs, host, boom, node_client, accept_unavailable=accept_unavailable
+            )
+
+
+class _DetachedNodes:
+    """The nodes of a detached cluster, which a rolling restart stops and starts."""
+
+    def __init__(self, data: Path, port: int, warn: Callable[[str], None]) -> None:
+        self._data = data
+        self._port = port
+        self._warn = warn
+        self._processes = {process.spec.id: process for process in processes(data)}
+        self.specs = [process.spec for process in self._processes.values()]
+
+    def stop(self, name: str) -> None:
+        """Stop a node gracefully, or else kill it and warn."""
+        _stop(self._processes[name], self._warn)
+
+    def start(self, name: str) -> None:
+        """Start a node, and return when it listens."""
+        process = NodeProcess.start(self._processes[name].spec, attached=False)
+        self._processes[name] = process
+        # Immediately: if this process is killed, `down` still finds the node.
+        _write(self._data, [*self._processes.values()], self._port)
+        process.wait_listening()
+
+
 def status(data: Path) -> list[NodeStatus]:
     """Return every node of the cluster under `data`, with what it reports."""
     known = processes(data)
     ends = [process.spec.endpoint for process in known if process.alive and not process.paused]
-    with NodeClient() as node_client:
+    with open_node_client(administrator(data)) as node_client:
         views = node_client.views(ends, ASK_S) if ends else {}
         stats = node_client.stats(list(views), ASK_S) if views else {}
     record = read(data)

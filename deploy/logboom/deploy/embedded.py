@@ -8,6 +8,7 @@ It is as durable as a cluster of one: a message is acknowledged once it is on di
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 import threading
@@ -21,16 +22,24 @@ from logboom.deploy.cluster_key import read_key
 from logboom.deploy.config_files import load
 from logboom.deploy.installed import check_installed
 from logboom.deploy.layout import lay_out
-from logboom.deploy.node_client import NodeClient
+from logboom.deploy.node_client import open_node_client
 from logboom.deploy.polling import ask_until
 from logboom.deploy.ports import Ports
 from logboom.wire.errors import LogboomError, StartError
+from logboom.wire.event_log import logger_name
+from logboom.wire.event_table import EVENTS
+from logboom.wire.log_format import EventLine
 
 if TYPE_CHECKING:
     from logboom.client import Client
     from logboom.deploy.node import Node
 
-READY_S: Final = 20.0
+READY_S: Final = 60.0
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return False for a queue that has no leader: who stops the only broker expects that."""
+    return not (isinstance(record.msg, EventLine) and record.msg.event == "leader_missing")
 
 
 class _NodeThread(threading.Thread):
@@ -55,9 +64,15 @@ class _NodeThread(threading.Thread):
 class Embedded(Closeable):
     """A running name server and broker; a context manager, made by `embedded`."""
 
-    def __init__(self, data: Path | None, ports: int | Literal["free"]) -> None:
+    def __init__(
+        self, data: Path | None, ports: int | Literal["free"], *, secure: bool = False
+    ) -> None:
         check_installed()
+        self._secure = secure
+        self.credentials: Path | None = None
+        """The credentials file of the administrator, for `connect`; None unless it is `secure`."""
         self._ports = Ports(ports)
+        self._free = ports == "free"
         self._temporary = data is None
         self.data = Path(tempfile.mkdtemp(prefix="logboom-")) if data is None else Path(data)
         """The folder of its messages."""
@@ -78,13 +93,25 @@ class Embedded(Closeable):
         from logboom.nodes.config import BrokerConfig
         from logboom.nodes.server import BrokerProcess
 
-        layout = lay_out(self.data, 1, 1, self._ports)
+        # Programs that ask for free ports are tests and examples, and nobody watches them.
+        metrics = {"metrics_listen": "off"} if self._free else {}
+        layout = lay_out(
+            self.data,
+            1,
+            1,
+            self._ports,
+            secure=self._secure,
+            name_server_settings=metrics,
+            broker_settings=metrics,
+        )
+        self.credentials = layout.credentials
         (name_server,), (broker,) = layout.name_servers, layout.brokers
         self.endpoints: list[str] = [broker.endpoint]
         """The endpoints that clients connect to."""
         config = load(name_server.config_path, NameServerConfig)
         config = msgspec.structs.replace(config, create=not layout.founded)
-        key = read_key(config.cluster_key_file)
+        self.cluster_key = key = read_key(config.cluster_key_file)
+        """What the administration of brokers and settings asks for, unless it is `secure`."""
         self._run(name_server.id, NameServerProcess(config, key))
         self._run(broker.id, BrokerProcess(load(broker.config_path, BrokerConfig), key))
         self._wait_ready()
@@ -96,7 +123,7 @@ class Embedded(Closeable):
         thread.start()
 
     def _wait_ready(self) -> None:
-        with NodeClient() as node_client:
+        with open_node_client(self.credentials) as node_client:
 
             def alive() -> bool:
                 self.check()
@@ -132,28 +159,40 @@ class Embedded(Closeable):
         """Return a client of this node that creates topics on first use."""
         from logboom.client import connect
 
-        return connect(self.endpoints, **{"create_topics": True, **options})
+        usual = {"create_topics": True, "credentials": self.credentials}
+        return connect(self.endpoints, **(usual | options))
 
     def close(self) -> None:
         """Stop both, the broker first; a temporary folder is removed. A second call is harmless."""
-        for thread in reversed(self._threads):
-            thread.node.stop()
-            thread.join()
+        log = logging.getLogger(logger_name(EVENTS["leader_missing"], "name-server"))
+        log.addFilter(_is_news)
+        try:
+            for thread in reversed(self._threads):
+                thread.node.stop()
+                thread.join()
+        finally:
+            log.removeFilter(_is_news)
         self._threads.clear()
         self._ports.release()
         if self._temporary:
             shutil.rmtree(self.data, ignore_errors=True)
 
 
-def embedded(data: Path | str | None = None, *, ports: int | Literal["free"] = "free") -> Embedded:
+def embedded(
+    data: Path | str | None = None,
+    *,
+    ports: int | Literal["free"] = "free",
+    secure: bool = False,
+) -> Embedded:
     """Start a name server and a broker as threads of this process.
 
     Args:
         data: The folder of the messages; None: a temporary folder, removed at the end.
         ports: "free", or the port of the name server (7701; the broker listens 10 above).
+        secure: Both encrypt and know their users by keys; see `Embedded.credentials`.
 
     Raises:
         StartError: a port is in use, the folder belongs to another kind of node, or the extra
             `[node]` is missing.
     """
-    return Embedded(None if data is None else Path(data), ports)
+    return Embedded(None if data is None else Path(data), ports, secure=secure)

@@ -7,7 +7,7 @@ from typing import Final
 
 from logboom.wire.errors import StartError
 
-NEEDED: Final = ("pysyncobj", "rocksdict")
+NEEDED: Final = ("prometheus_client", "pysyncobj", "rocksdict")
 
 
 def check_installed(what: str = "a node", also: tuple[str, ...] = ()) -> None:

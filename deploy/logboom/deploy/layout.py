@@ -3,7 +3,8 @@
     data/
       cluster.key           shared by all nodes, mode 0600
       founded               exists once the cluster was ready
-      name-1/ … broker-1/   node.toml, node.log and the node's store in data/
+      admin.toml            the administrator's credentials, if the cluster encrypts
+      name-1/ … broker-1/   node.toml, node.log, the node's store in data/, and credentials.toml
 
 An operator sets up three machines by hand in the same way (docs/OPERATING.md).
 """
@@ -19,12 +20,25 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from logboom.deploy.cluster_key import ensure_key
 from logboom.deploy.config_files import write
+from logboom.deploy.node_credentials import (
+    ADMINISTRATOR,
+    CREDENTIALS_FILE,
+    ClusterKeys,
+    SecureNode,
+    curve_listener,
+    ensure_credentials,
+)
 from logboom.deploy.ports import NAME_SERVER_PORT, Ports
 from logboom.deploy.process import NodeSpec
 from logboom.wire.errors import InvalidRequest, StartError
+from logboom.wire.listeners import metrics_address
+from logboom.wire.log_format import LogForm
 
 KEY_FILE: Final = "cluster.key"
+ADMINISTRATOR_FILE: Final = "admin.toml"
 FOUNDED_FILE: Final = "founded"
+REMOVED_FILE: Final = "removed"
+"""In a broker's folder: the cluster has removed it, so it is not started again."""
 MAX_NAME_SERVERS: Final = 9
 
 Adjust: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
@@ -39,6 +53,8 @@ class Layout:
     data: Path
     name_servers: tuple[NodeSpec, ...]
     brokers: tuple[NodeSpec, ...]
+    credentials: Path | None = None
+    """The credentials file of its administrator; None: its nodes do not encrypt."""
 
     @property
     def founded(self) -> bool:
@@ -79,6 +95,10 @@ class Size(NamedTuple):
     port: int
     brokers_per_host: int | None = None
     """None: the brokers name no host, so any of them may hold a replica of the same queue."""
+    secure: bool = False
+    """True if its nodes encrypt, and know their users by keys."""
+    log: LogForm = "text"
+    """The form of the nodes' logs."""
 
 
 def laid_out(data: Path) -> Size | None:
@@ -90,28 +110,79 @@ def laid_out(data: Path) -> Size | None:
         StartError: its config files cannot be read.
     """
     first = data / "name-1" / "node.toml"
-    servers, brokers = (len(list(data.glob(f"{kind}-*/node.toml"))) for kind in ("name", "broker"))
+    servers, brokers = len(list(data.glob("name-*/node.toml"))), len(broker_numbers(data))
     if not first.exists() and not (data / FOUNDED_FILE).exists():
         return None
-    hosts = Counter(_setting(path, "host", "") for path in data.glob("broker-*/node.toml"))
+    files = [data / f"broker-{number}" / "node.toml" for number in broker_numbers(data)]
+    hosts = Counter(_setting(path, "host", "") for path in files if path.exists())
     shared = max((count for host, count in hosts.items() if host), default=None)
     if not (data / FOUNDED_FILE).exists():
-        return Size(servers, brokers, NAME_SERVER_PORT, shared)
-    port = _setting(first, "listen").rpartition(":")[2]
+        return Size(servers, brokers, NAME_SERVER_PORT, shared, _is_secure(data), _log_form(data))
+    port = _listen(first).rpartition(":")[2]
     if not port.isdecimal():
         raise _unreadable(first, f"it listens at {port!r}")
-    return Size(servers, brokers, int(port), shared)
+    return Size(servers, brokers, int(port), shared, _is_secure(data), _log_form(data))
+
+
+def broker_numbers(data: Path, count: int | None = None) -> list[int]:
+    """Return the numbers of the brokers of the cluster under `data`, of which it has `count`.
+
+    They are those that it has (all of them without `count`), then new ones, above all that were ever
+    given there. Brokers that were removed are left out.
+    """
+    given = sorted(
+        int(number)
+        for path in data.glob("broker-*")
+        if (number := path.name.removeprefix("broker-")).isdecimal()
+    )
+    held = [each for each in given if not (data / f"broker-{each}" / REMOVED_FILE).exists()]
+    if count is None:
+        return held
+    first = max(given, default=0) + 1
+    return [*held, *range(first, first + count)][:count]
+
+
+def administrator(data: Path) -> Path | None:
+    """Return the administrator's credentials file of the cluster under `data`, if it encrypts."""
+    return data / ADMINISTRATOR_FILE if _is_secure(data) else None
+
+
+def _log_form(data: Path) -> LogForm:
+    """Return the form of the logs of the cluster under `data`."""
+    path = data / "name-1" / "node.toml"
+    return "json" if path.exists() and _settings(path).get("log") == "json" else "text"
+
+
+def _is_secure(data: Path) -> bool:
+    """Return True if the first name server has a listener that encrypts."""
+    path = data / "name-1" / "node.toml"
+    if not path.exists():
+        return False
+    return any(each.get("security") == "curve" for each in _settings(path).get("listeners", []))
+
+
+def _listen(path: Path) -> str:
+    """Return the first address that a node binds."""
+    settings = _settings(path)
+    found = (settings.get("listeners") or [settings])[0].get("listen")
+    if not isinstance(found, str):
+        raise _unreadable(path, f"listen is {found!r}")
+    return found
 
 
 def _setting(path: Path, key: str, default: str | None = None) -> str:
     """Return one text of a node's config file; without a default it must be there."""
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8")).get(key, default)
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, str(error)) from None
+    found = _settings(path).get(key, default)
     if not isinstance(found, str):
         raise _unreadable(path, f"{key} is {found!r}")
     return found
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, str(error)) from None
 
 
 def _unreadable(path: Path, reason: str) -> StartError:
@@ -130,11 +201,17 @@ def lay_out(
     name_server_settings: Mapping[str, Any] | None = None,
     broker_settings: Mapping[str, Any] | None = None,
     adjust: Adjust = dict,
+    secure: bool = False,
+    log: LogForm = "text",
 ) -> Layout:
     """Write the key and config files of a cluster under `data`, and say what nodes it has.
 
+    With `secure` its nodes encrypt; those that have no key pair yet get one, and so does the
+    administrator. `log` is the form of their logs.
+
     Raises:
         InvalidRequest: the numbers of nodes are invalid.
+        StartError: a credentials file that is there cannot be used.
         OSError: the folder cannot be written.
     """
     check_numbers(name_servers, brokers, brokers_per_host)
@@ -145,33 +222,116 @@ def lay_out(
         for n in range(1, name_servers + 1)
     )
     rafts = {spec.id: ports.raft() for spec in servers}
+    numbers = broker_numbers(data, brokers)
+    # A number has a port for ever, whoever is removed.
+    ends = [ports.broker() for _ in range(max(numbers))]
     nodes = tuple(
-        NodeSpec(f"broker-{n}", "broker", data / f"broker-{n}", ports.broker())
-        for n in range(1, brokers + 1)
+        NodeSpec(f"broker-{n}", "broker", data / f"broker-{n}", ends[n - 1]) for n in numbers
     )
     members = [
         {"id": spec.id, "endpoint": spec.endpoint, "raft_endpoint": rafts[spec.id]}
         for spec in servers
     ]
-    server_own = {"name_servers": members}
+    keys = _keys(data, (*servers, *nodes), rafts) if secure else None
+    form = {"log": log} if log != "text" else {}
     servers = tuple(
         _write(
-            spec, key, server_own | {"raft_listen": rafts[spec.id]}, name_server_settings, adjust
+            spec,
+            key,
+            _listening(spec, keys, rafts[spec.id])
+            | {"name_servers": members}
+            | _metrics(ports, name_server_settings)
+            | form,
+            name_server_settings,
+            adjust,
         )
         for spec in servers
     )
     endpoints = {"name_servers": [member["endpoint"] for member in members]}
-    brokers_own = [
-        endpoints | _location(number, zones, brokers_per_host) for number in range(brokers)
-    ]
     nodes = tuple(
-        _write(spec, key, own, broker_settings, adjust)
-        for spec, own in zip(nodes, brokers_own, strict=True)
+        _write(
+            spec,
+            key,
+            _listening(spec, keys)
+            | endpoints
+            | location_of(n - 1, zones, brokers_per_host)
+            | _metrics(ports, broker_settings)
+            | form,
+            broker_settings,
+            adjust,
+        )
+        for n, spec in zip(numbers, nodes, strict=True)
     )
-    return Layout(data, servers, nodes)
+    return Layout(data, servers, nodes, data / ADMINISTRATOR_FILE if secure else None)
 
 
-def _location(number: int, zones: Sequence[str], per_host: int | None) -> dict[str, str]:
+def with_another_broker(
+    layout: Layout,
+    ports: Ports,
+    location: Mapping[str, str],
+    broker_settings: Mapping[str, Any] | None = None,
+    adjust: Adjust = dict,
+) -> Layout:
+    """Write the config file of one more broker, and return the layout with it.
+
+    Its number is above all that were ever given in this folder. `location` has its zone and host, if
+    the others have any.
+
+    Raises:
+        InvalidRequest: the nodes encrypt, so an operator has to admit the broker's key.
+        OSError: the folder cannot be written.
+    """
+    if layout.credentials is not None:
+        text = "the nodes encrypt: start the cluster again with more brokers, or admit its key"
+        raise InvalidRequest(text)
+    used = [path.name.removeprefix("broker-") for path in layout.data.glob("broker-*")]
+    name = f"broker-{1 + max(int(number) for number in used if number.isdecimal())}"
+    spec = NodeSpec(name, "broker", layout.data / name, ports.broker())
+    own = _listening(spec, None) | {
+        "name_servers": [server.endpoint for server in layout.name_servers],
+        **location,
+        **_metrics(ports, broker_settings),
+    }
+    written = _write(spec, layout.data / KEY_FILE, own, broker_settings, adjust)
+    return replace(layout, brokers=(*layout.brokers, written))
+
+
+def without_broker(layout: Layout, name: str) -> Layout:
+    """Return the layout without a broker, whose files stay."""
+    left = tuple(spec for spec in layout.brokers if spec.id != name)
+    return replace(layout, brokers=left)
+
+
+def _keys(data: Path, nodes: Sequence[NodeSpec], rafts: Mapping[str, str]) -> ClusterKeys:
+    """Write the credentials files that are missing, and return the public keys."""
+    places = [
+        SecureNode(spec.id, spec.folder / CREDENTIALS_FILE, spec.endpoint, rafts.get(spec.id, ""))
+        for spec in nodes
+    ]
+    return ensure_credentials(places, ADMINISTRATOR, data / ADMINISTRATOR_FILE)
+
+
+def _listening(spec: NodeSpec, keys: ClusterKeys | None, raft: str = "") -> dict[str, Any]:
+    """Return the settings of a node's listeners, and of the keys that it needs for them."""
+    if keys is None:
+        return {"listen": spec.endpoint} | ({"raft_listen": raft} if raft else {})
+    listeners = [curve_listener("main", spec.endpoint)]
+    admitted: dict[str, Any] = {}
+    if raft:
+        listeners.append(curve_listener("raft", raft, for_raft=True))
+        admitted = {"administrators": keys.administrators, "initial_nodes": keys.nodes}
+    return {"listeners": listeners, "credentials_file": CREDENTIALS_FILE} | admitted
+
+
+def _metrics(ports: Ports, settings: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return where a node tells its metrics; nothing if `settings` say it, or it is as usual."""
+    if settings is not None and "metrics_listen" in settings:
+        return {}
+    listen = ports.metrics()
+    return {} if listen == "auto" else {"metrics_listen": listen}
+
+
+def location_of(number: int, zones: Sequence[str], per_host: int | None) -> dict[str, str]:
     """Return zone and host of a broker; a host is a zone of its own unless zones are given."""
     host = f"host-{number // per_host + 1}" if per_host else None
     zone = zones[number % len(zones)] if zones else host
@@ -189,7 +349,6 @@ def _write(
     config = adjust(
         {
             "id": spec.id,
-            "listen": spec.endpoint,
             "data": spec.data_path,
             "cluster_key_file": key,
             **own,
@@ -197,7 +356,10 @@ def _write(
         }
     )
     write(spec.config_path, config)
-    return replace(spec, endpoint=config["listen"])
+    listeners = config.get("listeners") or [config]
+    first = listeners[0]["listen"]
+    metrics = metrics_address(config.get("metrics_listen", "auto"), first)
+    return replace(spec, endpoint=first, metrics_endpoint=metrics)
 
 
 def check_numbers(name_servers: int, brokers: int, brokers_per_host: int | None = None) -> None:

@@ -1,7 +1,7 @@
 """One node in the foreground of this process: `python -m logboom.deploy.node broker --config FILE`.
 
-`logboom node …` does the same. All output of a node goes to standard error; the last line
-of a node that fails to start says why.
+`logboom node …` does the same. All output of a node goes to standard error; the last line of a node
+that fails to start says why. If it logs JSON, that line is the event `node_failed`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import argparse
 import ctypes
 import gc
 import json
-import logging
 import os
 import resource
 import signal
@@ -26,6 +25,8 @@ from logboom.deploy.cluster_key import read_key
 from logboom.deploy.config_files import load
 from logboom.deploy.installed import check_installed
 from logboom.wire.errors import LogboomError, StartError
+from logboom.wire.event_log import log_event, work_for
+from logboom.wire.log_format import LogForm, is_json, open_log, rename_log
 
 PR_SET_PDEATHSIG: Final = 1
 """prctl(2): the signal that this process gets when its parent ends."""
@@ -37,7 +38,6 @@ MAPPED_BYTES: Final = 32 * 1024 * 1024
 COLLECT_AFTER: Final = (50_000, 20, 50)
 """Thresholds of the garbage collector: new objects before it scans the youngest generation, and
 scans of each generation before it scans the next older one."""
-LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 class Node(Protocol):
@@ -55,12 +55,17 @@ class Node(Protocol):
 
 
 def open_node(
-    role: str, config_path: Path, *, create: bool = False, instance: int | None = None
+    role: str,
+    config_path: Path,
+    *,
+    create: bool = False,
+    instance: int | None = None,
+    log: LogForm | None = None,
 ) -> tuple[str, Node]:
     """Read the config and make the node: bind its ports and open its data folder.
 
     Return the node and its id. `instance` is the number of a broker that shares the config file
-    with the others of its machine.
+    with the others of its machine. The log goes on in the form of `log`, or else of the config.
 
     Raises:
         StartError: the config, key, port or data folder is invalid, or an extra is missing.
@@ -73,6 +78,7 @@ def open_node(
 
         config = load(config_path, NameServerConfig)
         config = msgspec.structs.replace(config, create=config.create or create)
+        rename_log(log or config.log, config.id)
         return config.id, NameServerProcess(config, read_key(config.cluster_key_file))
     from logboom.nodes.config import BrokerConfig, instance_config
     from logboom.nodes.server import BrokerProcess
@@ -80,6 +86,7 @@ def open_node(
     broker_config = load(config_path, BrokerConfig)
     if instance is not None:
         broker_config = instance_config(broker_config, instance)
+    rename_log(log or broker_config.log, broker_config.id)
     return broker_config.id, BrokerProcess(broker_config, read_key(broker_config.cluster_key_file))
 
 
@@ -117,18 +124,22 @@ def run(
     *,
     create: bool = False,
     instance: int | None = None,
+    log: LogForm | None = None,
     ready: Callable[[str], None] = print,
 ) -> int:
     """Run a node until SIGTERM or SIGINT, and return the exit code.
 
-    `ready` is called once with the ready line, a JSON object with node and endpoint.
+    `ready` is called once with the ready line, a JSON object with node and endpoint. `log` is the form
+    of the log; None: that of the config.
     """
     keep_memory()
     collect_seldom()
     allow_connections()
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    work_for("", role)
+    open_log(log or "text", "")
+    has_begun = False
     try:
-        name, node = open_node(role, config_path, create=create, instance=instance)
+        name, node = open_node(role, config_path, create=create, instance=instance, log=log)
 
         def stop(number: int, frame: FrameType | None) -> None:
             node.stop()
@@ -136,9 +147,13 @@ def run(
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
         line = json.dumps({"node": name, "endpoint": node.endpoint})
+        has_begun = True
         node.run(lambda: ready(line))
     except LogboomError as error:
-        sys.stderr.write(f"logboom: {error}\n")
+        if not is_json():
+            sys.stderr.write(f"logboom: {error}\n")
+        elif not has_begun:
+            log_event("node_failed", code=error.code, text=error.text)
         return 1
     return 0
 
@@ -163,6 +178,9 @@ def main() -> int:
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--create", action="store_true", help="found the cluster (name server)")
     parser.add_argument("--ready-fd", type=int, help="file descriptor for the ready line")
+    parser.add_argument(
+        "--log", choices=["text", "json"], help="form of the log, if not the config's"
+    )
     parser.add_argument("--parent", type=int, help="end with this process, which must be ours")
     arguments = parser.parse_args()
 
@@ -177,7 +195,9 @@ def main() -> int:
     except StartError as error:
         sys.stderr.write(f"logboom: {error}\n")
         return 1
-    return run(arguments.role, arguments.config, create=arguments.create, ready=ready)
+    return run(
+        arguments.role, arguments.config, create=arguments.create, log=arguments.log, ready=ready
+    )
 
 
 if __name__ == "__main__":

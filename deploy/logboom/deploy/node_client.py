@@ -9,26 +9,38 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
+from logboom.client.cluster.node_keys import NodeKeys
 from logboom.deploy.closeable import Closeable
-from logboom.wire.actor import Effects
+from logboom.wire.actor import Effects, HandshakeFailed
 from logboom.wire.base import WireMessage
+from logboom.wire.credentials import Credentials
+from logboom.wire.credentials_file import read_credentials
 from logboom.wire.errors import LogboomError, Unavailable
 from logboom.wire.hello import Identity
 from logboom.wire.messages import AnyMessage, Stats, StatsResult, Watch, WatchResult
 from logboom.wire.session import Reply
 from logboom.wire.session_table import SessionTable
 from logboom.wire.sockets import Sockets
-from logboom.wire.view import View
+from logboom.wire.view import BrokerView, NameServerView, View
 
 
 class NodeClient(Closeable):
     """Connections to some nodes, used by one thread at a time."""
 
-    def __init__(self) -> None:
-        self._sockets = Sockets()
-        identity = Identity(f"asker-{uuid.uuid4().hex[:12]}")
+    def __init__(self, credentials: Credentials | None = None) -> None:
+        """Open nothing yet.
+
+        Args:
+            credentials: as whom to ask nodes that are not open.
+        """
+        self._sockets = Sockets(key_pair=None if credentials is None else credentials.key_pair)
+        self._keys = NodeKeys({} if credentials is None else credentials.server_keys)
+        self._sockets.server_keys = self._keys.of
+        user = "" if credentials is None else credentials.user
+        identity = Identity(f"asker-{uuid.uuid4().hex[:12]}", user=user)
         self._sessions = SessionTable(identity, random.Random())
 
     def close(self) -> None:
@@ -57,9 +69,11 @@ class NodeClient(Closeable):
         received = self._sockets.poll(pause)
         out, now = Effects(), time.monotonic()
         replies: list[Reply] = []
-        for peer, frames, _ in received:
-            if isinstance(peer, str):
-                replies += self._sessions.receive(peer, frames, out, now)
+        for each in received:
+            if isinstance(each, HandshakeFailed):
+                replies += self._sessions.handshake_failed(each, now)
+            elif isinstance(each.peer, str):
+                replies += self._sessions.receive(each.peer, each.frames, out, now)
         replies += self._sessions.tick(out, now)
         self._do(out)
         for reply in replies:
@@ -73,13 +87,46 @@ class NodeClient(Closeable):
     def views(
         self, endpoints: list[str], timeout_s: float, topics: list[str] | None = None
     ) -> dict[str, View]:
-        """Return the whole metadata of each node. Nodes that do not answer are left out."""
+        """Return the whole metadata of each node. Nodes that do not answer are left out.
+
+        Those that have other keys by now than the credentials file says are found by the metadata
+        of the others.
+        """
+        found = self._views(endpoints, timeout_s, topics)
+        if found:
+            tried = {endpoint: [*self._keys.of(endpoint)] for endpoint in endpoints}
+            newest = max(found.values(), key=lambda view: view.version)
+            self.learn((*newest.brokers, *newest.name_servers))
+            changed = [
+                endpoint
+                for endpoint in endpoints
+                if endpoint not in found and [*self._keys.of(endpoint)] != tried[endpoint]
+            ]
+            found |= self._views(changed, timeout_s, topics)
+        return found
+
+    def _views(
+        self, endpoints: list[str], timeout_s: float, topics: list[str] | None
+    ) -> dict[str, View]:
         wait = int(timeout_s * 1000)
         answers = self.ask({e: Watch(0, wait, -1, topics, 0) for e in endpoints}, timeout_s)
         return {e: a.view for e, a in answers.items() if isinstance(a, WatchResult)}
+
+    def learn(self, nodes: Iterable[BrokerView | NameServerView]) -> None:
+        """Know nodes by the keys in the metadata: the credentials file may not name them."""
+        self._keys.learn(nodes)
 
     def stats(self, endpoints: list[str], timeout_s: float) -> dict[str, StatsResult]:
         """Return the counters of each node. Nodes that do not answer are left out."""
         wait = int(timeout_s * 1000)
         answers = self.ask({e: Stats(0, wait) for e in endpoints}, timeout_s)
         return {e: a for e, a in answers.items() if isinstance(a, StatsResult)}
+
+
+def open_node_client(credentials: Path | None) -> NodeClient:
+    """Return a client of nodes, with the credentials in a file; None: the nodes are open.
+
+    Raises:
+        StartError: the file cannot be used.
+    """
+    return NodeClient(None if credentials is None else read_credentials(credentials))

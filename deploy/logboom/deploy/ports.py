@@ -2,7 +2,8 @@
 
 A free port is reserved by a socket that is bound but never listens. With SO_REUSEADDR on both sides
 the node can still listen there, and the system gives the port to nobody else, not even between
-a kill and the next start.
+a kill and the next start. Where the node's metrics are by default is reserved along with it: else
+the metrics of one cluster would take a port that another has reserved for a node.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import socket
 from typing import Final, Literal
 
 from logboom.wire.errors import InvalidRequest
+from logboom.wire.listeners import metrics_address
 
 NAME_SERVER_PORT: Final = 7701
 """First port of the name servers; the brokers' and the Raft ports keep this distance."""
@@ -57,6 +59,13 @@ class Ports:
         """Return the endpoint of another broker."""
         return self._next(BROKER_PORT)
 
+    def metrics(self) -> str:
+        """Return the setting `metrics_listen` of another node.
+
+        Beside ports that are free by chance, the usual one may be somebody else's.
+        """
+        return f"{self._host}:{self._hold()}" if self._base == "free" else "auto"
+
     def _next(self, first: int) -> str:
         if self._base == "free":
             return f"{self._host}:{self._hold()}"
@@ -71,12 +80,23 @@ class Ports:
         return f"{self._host}:{port}"
 
     def _hold(self) -> int:
+        while True:
+            port: int = self._held_at(self._host, 0).getsockname()[1]
+            host, _, beside = metrics_address("auto", f"{self._host}:{port}").rpartition(":")
+            try:
+                self._held_at(host, int(beside))
+            except OSError:
+                # Somebody has it. The first one stays reserved, so that it does not come again.
+                continue
+            return port
+
+    def _held_at(self, host: str, port: int) -> socket.socket:
         holder = socket.socket()
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind((self._host, 0))
         self._held.append(holder)
-        port: int = holder.getsockname()[1]
-        return port
+        # Only afterwards may others bind it: with the option, two who reserve would share a port.
+        holder.bind((host, port))
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return holder
 
     def release(self) -> None:
         """Release the reserved ports."""

@@ -6,6 +6,7 @@ A node started with `attached` ends with the process that started it, even if th
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -21,7 +22,7 @@ from logboom.deploy.identity import is_paused, start_ticks
 from logboom.wire.errors import StartError
 
 Role: TypeAlias = Literal["name-server", "broker"]
-START_S: Final = 20.0
+START_S: Final = 60.0
 """Seconds after which a node that does not listen has failed to start."""
 STOP_S: Final = 10.0
 """Seconds that a graceful stop may take before the node is killed."""
@@ -37,6 +38,8 @@ class NodeSpec:
     """The folder of the node's config file, log file and data."""
     endpoint: str
     """The endpoint for clients and other nodes, host:port."""
+    metrics_endpoint: str = ""
+    """host:port of its metrics and health; "" if it tells none, or it is not known here."""
 
     @property
     def config_path(self) -> Path:
@@ -138,7 +141,7 @@ class NodeProcess:
         except OSError:
             lines = []
         said = [line for line in lines if line.strip()]
-        return said[-1].removeprefix("logboom: ") if said else f"see {self.spec.log_path}"
+        return _words_of(said[-1]) if said else f"see {self.spec.log_path}"
 
     @property
     def alive(self) -> bool:
@@ -204,3 +207,12 @@ class NodeProcess:
             self._ready = None
         if self._child is not None:
             self._child.wait()
+
+
+def _words_of(line: str) -> str:
+    """Return what the last line of a log says; a log of JSON ends with an event."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return line.removeprefix("logboom: ")
+    return str(said.get("text", line)) if isinstance(said, dict) else line

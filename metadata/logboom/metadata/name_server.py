@@ -9,21 +9,39 @@ from its own applied state; only the Raft leader accepts proposals and heartbeat
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from logboom.metadata.config import LEASE_MS, NameServerConfig, check_lease
+from logboom.metadata.access.access_reads import AccessReads
+from logboom.metadata.access.initial_keys import InitialKeys
+from logboom.metadata.config import (
+    LEASE_MS,
+    NameServerConfig,
+    announced_listeners,
+    check_lease,
+    listeners_of,
+)
+from logboom.metadata.duties.cluster_reads import ClusterReads
+from logboom.metadata.duties.feature_levels import FeatureLevels
 from logboom.metadata.duties.leader_duties import LeaderDuties
 from logboom.metadata.groups.group_reads import GroupReads
+from logboom.metadata.hidden_topics import conceal, reveal
 from logboom.metadata.log_time import LogTime
-from logboom.metadata.proposal_checks import proposer_of, refuse_proposal
+from logboom.metadata.proposal_checks import (
+    command_of,
+    proposer_of,
+    refuse_message_size,
+    refuse_proposal,
+    refuse_settings,
+)
 from logboom.metadata.raft.journal_store import JournalStore
 from logboom.metadata.raft.log_commands import (
     AnyLogCommand,
     decode_result,
     encode_entry,
     entry_of,
+    level_of,
 )
 from logboom.metadata.raft.membership_changes import MembershipChanges
 from logboom.metadata.raft.newcomers import Newcomers, OnEnd
@@ -34,29 +52,63 @@ from logboom.metadata.raft.raft_config import (
     SubmitOutcome,
     SubmitStatus,
 )
-from logboom.metadata.raft.raft_links import RaftLinks
+from logboom.metadata.raft.raft_links import Announced, RaftLinks
 from logboom.metadata.raft.raft_node import RaftNode
 from logboom.metadata.raft.raft_state import RaftCallbacks
+from logboom.metadata.raft.raft_watch import RaftWatch
 from logboom.metadata.raft.submissions import OnResult
-from logboom.metadata.state.state_counters import Figures, figures_of
+from logboom.metadata.state.state_counters import figures_of, next_key_end_ms
 from logboom.metadata.state.state_machine import StateMachine
-from logboom.metadata.tables.cluster_state import ClusterState
+from logboom.metadata.state.state_reads import StateReads
+from logboom.metadata.tables.cluster_state import OPEN, ClusterState
 from logboom.metadata.tables.name_rules import endpoint_fault
 from logboom.metadata.watch.watch_handler import WatchHandler
-from logboom.metadata.watch.watch_views import name_servers, removed_name_servers
+from logboom.metadata.watch.watch_views import (
+    name_server_view,
+    name_servers,
+    raft_endpoint,
+    removed_name_servers,
+)
 from logboom.wire.acceptor import Acceptor, PeerSession, error_frames, removed_text
-from logboom.wire.actor import Call, Effects, Event, Instant, PeerAddress, Received, Send
+from logboom.wire.access.access_rules import node_user
+from logboom.wire.actor import (
+    Call,
+    Effects,
+    Event,
+    HandshakeFailed,
+    Instant,
+    PeerAddress,
+    Received,
+    Send,
+    note,
+)
+from logboom.wire.auditor import MANAGEMENT, Auditor
+from logboom.wire.authenticator import REFUSED, Verdict, verdict_on
+from logboom.wire.authorizer import Authorizer
+from logboom.wire.backup_messages import ReadState
 from logboom.wire.base import WireMessage
+from logboom.wire.commands import NewTerm
+from logboom.wire.config_requests import describe_config
+from logboom.wire.connection_requests import kick_connection, list_connections
 from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader, Refused, Unavailable
+from logboom.wire.features import upgrade_text
 from logboom.wire.frames import Frame, encode
 from logboom.wire.hello import Identity
+from logboom.wire.listeners import exposed, may_dial_open
 from logboom.wire.messages import (
     AddNameServer,
     AnyMessage,
+    DescribeAccess,
+    DescribeConfig,
     DescribeGroup,
+    DescribeVersions,
+    FinalizeUpgrade,
     Heartbeat,
     HeartbeatGranted,
+    KickConnection,
+    ListConnections,
     ListGroups,
+    Ok,
     Propose,
     Proposed,
     RaftFrame,
@@ -65,8 +117,28 @@ from logboom.wire.messages import (
     StatsResult,
     Watch,
 )
+from logboom.wire.operation_commands import RaiseFeatures
+from logboom.wire.operation_messages import DescribeCluster, PlanBalance, ReportLoad
+from logboom.wire.settings import LiveSettings
+from logboom.wire.sight import Sight
+from logboom.wire.stats import FigureTable
+from logboom.wire.survey_messages import SurveyGroups
 from logboom.wire.view import NameServerView
 
+DECIDED_BY_LEADER: Final = (
+    Propose,
+    DescribeGroup,
+    ReadState,
+    DescribeCluster,
+    PlanBalance,
+    AddNameServer,
+    RemoveNameServer,
+    DescribeVersions,
+    FinalizeUpgrade,
+)
+"""Requests of users about whose rights the Raft leader decides: its rules are the newest."""
+SETS_LEVEL: Final = (NewTerm, RaiseFeatures)
+"""Commands that set the features level, and so need none."""
 MAX_TICKS: Final = 16
 """Raft ticks per turn; further work waits for the next turn, which follows at once."""
 HAND_OVER: Final = 0.5
@@ -98,12 +170,24 @@ class NameServer:
         raft_config = raft_config or RaftConfig()
         check_lease(raft_config.leader_fallback_s)
         self.config = config
+        self.settings = LiveSettings(config.id, config)
+        """The settings that count here now; they follow the replicated ones."""
         self.state = StateMachine()
         self._time = LogTime(now.mono)
         self._now = now
         self._rng = rng
         self._founders = config.members()
         self.acceptor = Acceptor(config.id, cluster_key, rng)
+        # A restored state has a copy of its own.
+        self.initial_keys = InitialKeys(config)
+        """The keys that this node's configuration lists."""
+        self.authorizer = Authorizer(
+            lambda: self.cluster.access.book,
+            lambda principal: self.initial_keys.is_current(principal, self.cluster),
+        )
+        self.acceptor.authorizer = self.authorizer
+        self.acceptor.decided_later = DECIDED_BY_LEADER
+        self._started = self._restored = False
         self.raft = RaftNode(
             config.id,
             list(self._founders),
@@ -117,26 +201,57 @@ class NameServer:
             rng,
             raft_config,
         )
-        identity = Identity(config.id, "name-server", cluster_key=cluster_key)
+        identity = Identity(
+            config.id, "name-server", cluster_key=cluster_key, user=node_user(config.id)
+        )
         self.links = RaftLinks(identity, self.raft, rng)
+        self.links.listeners = announced_listeners(config)
         self._newcomers = Newcomers(identity, rng)
-        self._watch_handler = WatchHandler(config.id, self)
-        self._duties = LeaderDuties(config, self)
+        listeners = listeners_of(config)
+        self._may_dial_open = may_dial_open(listeners)
+        securities = {each.name: each.security for each in listeners}
+        self._watch_handler = WatchHandler(config.id, self, securities, self.authorizer.sight)
+        self._duties = LeaderDuties(config, self.initial_keys, self)
         self._changes = MembershipChanges(self)
-        self._group_reads = GroupReads(self)
+        self._feature_levels = FeatureLevels(config.id, self)
+        self._group_reads = GroupReads(self, self.authorizer)
+        self._access_reads = AccessReads(self)
+        self._state_reads = StateReads(self, self.authorizer)
+        self._cluster_reads = ClusterReads(self, self.authorizer, self._duties.moves)
         self._shown = -1
         """Metadata version that the other parts of the node have followed."""
-        self._restored = False
+        self._settings_followed: Mapping[tuple[str, str], str] | None = None
+        """The replicated settings that `settings` has taken over."""
         self._stop_at: float | None = None
         self._out = Effects()
         """Effects of the current turn; results from Raft are answered into it."""
-        self._counts = {"applied": 0, "watches": 0, "proposals": 0, "heartbeats": 0}
+        self._proposers: dict[bytes, str] = {}
+        """Entries of management that were submitted and not applied yet → who proposed them."""
+        self._told_index = self.raft.last_index
+        """Entries up to this index are not told of again: the journal had them at the start."""
+        self._started = True
+        self._raft_watch = RaftWatch(config.id, now.mono)
+        self._accepted_bytes: dict[str, int] = {}
+        """Broker → `max_request_bytes` of its last heartbeat to this node."""
+        self.stats = self.acceptor.stats
+        self._counts = self.stats.counters
+        self._counts.update(applied=0, watches=0, proposals=0, heartbeats=0)
+        self._commit_times = self.stats.histograms["raft_commit"]
+        self._key_end = (-1, 0)
+        """Version of the users, and when the next of their keys ends."""
+        self._committed: list[float] = []
+        """When the commands were submitted whose results this turn has brought."""
         self.sends_dropped = self.sends_waiting_bytes = 0
         """Messages dropped because their receiver does not read or is gone; bytes that wait for
         such receivers. The skin sets both."""
         self.connections_closed = 0
         """Connections closed because they sent too much of unfinished messages. The skin sets it.
         """
+        self.auditor = Auditor(config.id, self.stats)
+        self.acceptor.on_denial = self.auditor.refused
+        self.acceptor.authorizer.on_refusal = self.auditor.refused_by_rule
+        self.skin_figures: Callable[[], FigureTable] = dict
+        """Returns the figures of connections and process; the skin sets it."""
 
     @property
     def serving(self) -> bool:
@@ -169,6 +284,8 @@ class NameServer:
         After `Call("stop")` a leader offers its leadership, and the stop ends in `Effects.stop == ""`.
         """
         self._now = now
+        self.auditor.begin(now)
+        self._committed.clear()
         out = self._out = Effects()
         try:
             self._follow(out)
@@ -183,9 +300,16 @@ class NameServer:
             # Messages of this turn may rest on entries that are not on disk: send none (R8, R9).
             return Effects(stop=str(error))
         self._follow(out)
+        out.notes += self._duties.moves.take_notes()
+        out.notes += self._raft_watch.look(self.raft, now.mono, in_touch=self.in_touch)
         self._watch_handler.end_due(out, now.mono)
-        self._watch_handler.watches.forget(self.acceptor.sweep(now.mono))
+        ended = self.acceptor.end_revoked(now.mono)
+        self._watch_handler.end_sessions(ended, out)
+        out.kicks += ended
+        self._watch_handler.watches.forget([*self.acceptor.sweep(now.mono), *out.kicks])
         self._end(out)
+        if self.auditor.notes:
+            out.notes += self.auditor.take_notes()
         return out
 
     def deadline(self) -> float | None:
@@ -200,16 +324,42 @@ class NameServer:
         ]
         return min(at for at in wanted if at is not None)
 
+    def authenticate(self, public_key: str, address: str, listener: str) -> Verdict:
+        """Return whether a key may connect to a listener with keys (`Sockets.authenticate`)."""
+        principal = self.initial_keys.principal_of(public_key, self.cluster)
+        verdict = verdict_on(principal, self.cluster.access.book)
+        if verdict is REFUSED:
+            self.auditor.refused_key(address, listener)
+        return verdict
+
+    def server_keys(self, endpoint: str) -> Sequence[str]:
+        """Return the keys that the name server at an endpoint has, if it is known to encrypt there,
+        or has to because this one does not dial otherwise (`Sockets.server_keys`)."""
+        newcomer = self._newcomers.asked_at(endpoint)
+        name = newcomer or self.links.peer_at(endpoint)
+        if not name:
+            return ()
+        main, raft = self.links.announced.get(name) or self.cluster.listeners.get(name, OPEN)
+        security = next((each.security for each in (*main, *raft) if each.endpoint == endpoint), "")
+        # Of a newcomer nothing is known but its user; without a state, of nobody.
+        unknown = not security and (bool(newcomer) or not self._may_dial_open)
+        if security == "curve" or unknown:
+            return self.initial_keys.public_keys_of(name, self.cluster)
+        return ()
+
     def _take(self, event: Event, out: Effects) -> None:
         match event:
-            case Received(peer=PeerAddress() as address, frames=frames):
-                admitted = self.acceptor.admit(address, frames, out, self._now.mono)
+            case Received(peer=PeerAddress() as address, frames=frames, principal=principal):
+                admitted = self.acceptor.admit(address, frames, out, self._now.mono, principal)
                 if admitted is not None:
                     self._serve(*admitted, out)
             case Received(peer=str() as endpoint, frames=frames):
                 now = self._now.mono
                 if not self.links.from_dialled(endpoint, frames, out, now):
                     self._newcomers.from_dialled(endpoint, frames, out, now)
+            case HandshakeFailed():
+                if not self.links.handshake_failed(event, out, self._now.mono):
+                    self._newcomers.handshake_failed(event, out, self._now.mono)
             case Call(request="stop"):
                 self._stop_at = self._now.mono + HAND_OVER
                 if self.raft.is_leader:
@@ -231,7 +381,7 @@ class NameServer:
                 break
 
     def _end(self, out: Effects) -> None:
-        refused = self.links.refusal() or self.links.removal()
+        refused = self.links.refusal(belongs=bool(self.cluster.cluster_id)) or self.links.removal()
         if self.config.id in removed_name_servers(self.state.cluster):
             out.stop = removed_text(self.config.id)
         elif refused is not None:
@@ -245,7 +395,12 @@ class NameServer:
 
     def _apply(self, entry: bytes) -> bytes:
         self._counts["applied"] += 1
-        result = self.state.apply(entry)
+        # What was in the journal at the start has been told by an earlier process.
+        if self.raft.is_leader and self.raft.applying_index > self._told_index:
+            by = self._proposers.pop(entry, None) if self._proposers else None
+            result = self.state.apply(entry, self._out.notes, by)
+        else:
+            result = self.state.apply(entry)
         self._time.follow(self.cluster.clock_ms, self._now.mono)
         return result
 
@@ -253,10 +408,40 @@ class NameServer:
         self.state.restore(snapshot)
         self._time.follow(self.cluster.clock_ms, self._now.mono)
         self._restored = True
+        if self._started:
+            self._out.notes.append(note("raft_snapshot_installed"))
 
     def submit(self, command: AnyLogCommand, on_result: OnResult) -> None:
         """Submit a command of this node's own to the log."""
-        self.raft.submit(self._entry("", 0, command), on_result)
+
+        if level_of(command) > self.cluster.features and not isinstance(command, SETS_LEVEL):
+            # An older name server would stop at it (M7).
+            on_result(SubmitOutcome(SubmitStatus.REFUSED, refusal=Refusal.BELOW_LEVEL))
+            return
+
+        def end(outcome: SubmitOutcome) -> None:
+            self._proposers.pop(entry, None)
+            self.auditor.commanded_itself(command, self._code_of(outcome))
+            on_result(outcome)
+
+        entry = self._entry("", 0, command)
+        if isinstance(command, MANAGEMENT):
+            self._proposers[entry] = self.config.id
+        self._submit(entry, end)
+
+    def announced(self) -> Mapping[str, Announced]:
+        """Return the listeners that each member has announced, this one's included."""
+        announced = self.links.announced | {self.config.id: self.links.listeners}
+        members = self.raft.members
+        return {name: found for name, found in announced.items() if name in members}
+
+    def log_time_ms(self, now: float) -> int:
+        """Return the time of the Raft log at a monotonic time."""
+        return self._time.stamp_ms(now)
+
+    def wall_ms(self) -> int:
+        """Return the wall time of this turn."""
+        return self._now.wall_ms
 
     def new_cluster_id(self) -> str:
         """Draw a random cluster id, which is used only if the cluster has none yet."""
@@ -273,29 +458,46 @@ class NameServer:
         version = cluster.version
         if version == self._shown and not self._restored:
             return
+        if cluster.settings is not self._settings_followed:
+            self._settings_followed = cluster.settings
+            self.settings.follow((*key, text) for key, text in cluster.settings.items())
         shown, restored = self._shown, self._restored
         self._shown, self._restored = version, False
         self.acceptor.cluster_id = cluster.cluster_id
         self.acceptor.expel(removed_name_servers(cluster))
         members = name_servers(cluster, self._founders)
-        views = [NameServerView(m.id, m.endpoint) for m in members.values()]
+        views = [name_server_view(cluster, member) for member in members.values()]
         everybody = restored or shown <= 0 or views != self._watch_handler.members
         self._watch_handler.members = views
-        peers = {m.id: m.raft_endpoint for m in members.values() if m.id != self.config.id}
+        encrypt = bool(self.config.credentials_file)
+        peers = {
+            view.id: raft_endpoint(cluster, members[view.id], encrypt=encrypt and bool(view.keys))
+            for view in views
+            if view.id != self.config.id
+        }
         me = members.get(self.config.id)
-        self.links.endpoint = me.raft_endpoint if me is not None else ""
+        own = self.links.listeners[1]
+        self.links.endpoint = own[0].endpoint if own else me.raft_endpoint if me is not None else ""
         self.links.set_peers(peers, out, self._now.mono, removed_name_servers(cluster))
         if everybody or cluster.broker_changes.changed_since(shown):
             self._duties.follow(self._now.mono)
             everybody = True
         everybody = everybody or bool(cluster.broker_changes.gone_since(shown))
+        everybody = everybody or cluster.settings_version > shown
         topics = set(cluster.topic_changes.changed_since(shown))
         topics.update(cluster.topic_changes.gone_since(shown))
         groups = set(cluster.groups.changes.changed_since(shown))
         groups.update(cluster.groups.changes.gone_since(shown))
         decided = cluster.transactions.changes
         decisions = bool(decided.changed_since(shown) or decided.gone_since(shown))
-        self._watch_handler.wake(topics, groups, out, everybody=everybody, decisions=decisions)
+        self._watch_handler.wake(
+            topics,
+            groups,
+            out,
+            everybody=everybody,
+            decisions=decisions,
+            access=cluster.access.version > shown,
+        )
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────
 
@@ -312,16 +514,48 @@ class NameServer:
                 self._reply(out, address, message.id, self._heartbeat(message))
             case Watch():
                 self._counts["watches"] += 1
-                self._watch_handler.take(address, message, out, self._now.mono)
+                self._watch_handler.take(peer, message, out, self._now.mono)
             case Propose():
                 self._propose(peer, message, out)
-            case ListGroups() | DescribeGroup():
+            case ListGroups() | DescribeGroup() | SurveyGroups():
                 answer = partial(self._reply_later, address, message.id)
-                self._group_reads.take(message, answer)
+                self._group_reads.take(peer, message, answer)
+            case DescribeCluster() | PlanBalance():
+                answer = partial(self._reply_later, address, message.id)
+                self._cluster_reads.take(peer, message, answer)
+            case ReportLoad():
+                self._reply(out, address, message.id, self._reported(peer, message))
+            case DescribeAccess():
+                self._access_reads.take(
+                    peer, message, partial(self._reply_later, address, message.id)
+                )
+            case ReadState():
+                self._state_reads.take(peer, message, partial(self._state_read, peer, message))
+            case AddNameServer() | RemoveNameServer() | DescribeVersions() | FinalizeUpgrade() if (
+                error := self._refusal(peer, message)
+            ) is not None:
+                self._reply(out, address, message.id, error)
             case AddNameServer():
-                self._changes.add(message, partial(self._reply_later, address, message.id))
+                self._changes.add(message, partial(self._change_ended, peer, message))
             case RemoveNameServer():
-                self._changes.remove(message, partial(self._reply_later, address, message.id))
+                self._changes.remove(message, partial(self._change_ended, peer, message))
+            case DescribeVersions():
+                self._reply(out, address, message.id, self._feature_levels.describe())
+            case FinalizeUpgrade():
+                self._feature_levels.finalize(message, partial(self._change_ended, peer, message))
+            case ListConnections():
+                listed = list_connections(self.acceptor, message, self._now.mono)
+                self._reply(out, address, message.id, listed)
+            case DescribeConfig():
+                told = describe_config(
+                    message, self.config.id, "name server", self.config, self.settings
+                )
+                self._reply(out, address, message.id, told)
+            case KickConnection():
+                kicked = kick_connection(self.acceptor, message, out)
+                code = kicked.code if isinstance(kicked, LogboomError) else ""
+                self.auditor.requested(peer, message, code)
+                self._reply(out, address, message.id, kicked)
             case Stats():
                 stats = StatsResult(0, self.config.id, self._role(), self.counters())
                 self._reply(out, address, message.id, stats)
@@ -331,13 +565,19 @@ class NameServer:
                 self._reply(out, address, message.id, error)
 
     def _reply(
-        self, out: Effects, address: PeerAddress, number: int, answer: WireMessage | LogboomError
+        self,
+        out: Effects,
+        address: PeerAddress,
+        number: int,
+        answer: WireMessage | LogboomError,
+        frames: Sequence[Frame] = (),
     ) -> None:
         if isinstance(answer, LogboomError):
+            self.stats.count_failure(answer.code)
             out.sends.append(Send(address, error_frames(number, answer)))
         else:
             answer.id = number
-            out.sends.append(Send(address, encode(answer)))
+            out.sends.append(Send(address, encode(answer, frames)))
 
     def _reply_later(
         self, address: PeerAddress, number: int, answer: WireMessage | LogboomError
@@ -348,6 +588,10 @@ class NameServer:
     def _heartbeat(self, message: Heartbeat) -> WireMessage | LogboomError:
         if not self._duties.serving or not self.raft.leads_at(self._now.mono):
             return self.not_leader()
+        if message.features < self.cluster.features:
+            # It has been registered by a leader that did not know the level yet.
+            text = upgrade_text(message.broker, message.features, self.cluster.features)
+            return InvalidRequest(text)
         broker = self.state.cluster.brokers.get(message.broker)
         if (
             broker is None
@@ -356,28 +600,139 @@ class NameServer:
             or not self._duties.heard(broker, message.unheard, self._now.mono)
         ):
             return Refused(f"broker {message.broker!r} is fenced: it must register again")
+        self._accepted_bytes[message.broker] = message.max_request_bytes
+        self._feature_levels.heard(message)
         return HeartbeatGranted(0, LEASE_MS, self.state.version)
+
+    def _reported(self, peer: PeerSession, message: ReportLoad) -> WireMessage | LogboomError:
+        if not self._duties.serving:
+            return self.not_leader()
+        broker = self.state.cluster.brokers.get(message.broker)
+        if (
+            broker is None
+            or peer.client_id != message.broker
+            or broker.instance_epoch != message.instance_epoch
+        ):
+            return Refused(f"broker {message.broker!r} is fenced: it must register again")
+        self._duties.moves.reported(message, self._now.mono)
+        return Ok(0)
+
+    def sent(self, now: float) -> None:
+        """Note that the effects of the last turn are carried out, at a monotonic time."""
+        for submitted in self._committed:
+            self._commit_times.add(now - submitted)
+        self._committed.clear()
+
+    def _submit(self, entry: bytes, on_result: OnResult) -> None:
+        """Submit an entry, and time it until its result."""
+        submitted = self._now.mono
+
+        def end(outcome: SubmitOutcome) -> None:
+            if outcome.applied:
+                self._committed.append(submitted)
+            on_result(outcome)
+
+        self.raft.submit(entry, end)
 
     def _propose(self, peer: PeerSession, message: Propose, out: Effects) -> None:
         self._counts["proposals"] += 1
-        entry = self._entry(proposer_of(peer, message), message.number, message.command)
-        error = (
-            refuse_proposal(peer, message, len(entry), self.state.cluster.groups)
-            if self.raft.is_leader
-            else None
-        )
-        if not self.raft.is_leader:
-            error = self.not_leader()
+        error = self._refusal(peer, message)
         if error is not None:
+            self.auditor.proposed(peer, message, error)
+            self._reply(out, peer.address, message.id, error)
+            return
+        message.command = command_of(peer, message)
+        sight, command = self.authorizer.sight(peer), message.command
+        if sight is not None:
+            command = conceal(command, partial(self._seen, sight))
+        entry = self._entry(proposer_of(peer, message), message.number, command)
+        error = refuse_proposal(
+            peer, message, len(entry), self.cluster.groups, self.cluster.features
+        )
+        if error is None:
+            members = name_servers(self.cluster, self._founders)
+            error = refuse_settings(message.command, self.cluster.brokers, members)
+        if error is None:
+            live = {b: n for b, n in self._accepted_bytes.items() if b in self.cluster.alive}
+            error = refuse_message_size(message.command, self.cluster.topics, live)
+        if error is not None:
+            self.auditor.proposed(peer, message, error)
             self._reply(out, peer.address, message.id, error)
         else:
-            self.raft.submit(entry, partial(self._proposed, peer.address, message.id))
+            if isinstance(message.command, MANAGEMENT):
+                self._proposers[entry] = self.auditor.name_of(peer)
+            self._submit(entry, partial(self._proposed, peer, message, entry))
 
-    def _proposed(self, address: PeerAddress, number: int, outcome: SubmitOutcome) -> None:
+    def _refusal(self, peer: PeerSession, message: AnyMessage) -> LogboomError | None:
+        """Return why this name server does not take a request that the Raft leader decides.
+
+        A user's rights are those of everything that was committed before, so a leader decides, once
+        its term has begun.
+        """
+        leads = self.raft.is_leader if peer.principal is None else self.serving
+        if not leads:
+            return self.not_leader()
+        if not isinstance(message, Propose):
+            return self.authorizer.refusal(peer, message)
+        return self.authorizer.refusal_of_command(peer, message.command, self.cluster.name_of_topic)
+
+    def _seen(self, sight: Sight, topic_id: int) -> bool:
+        name = self.cluster.name_of_topic(topic_id)
+        return name is not None and sight.topic(name)
+
+    def _proposed(
+        self, peer: PeerSession, message: Propose, entry: bytes, outcome: SubmitOutcome
+    ) -> None:
+        self._proposers.pop(entry, None)
+        self.auditor.commanded(peer, message, self._code_of(outcome))
         if outcome.applied:
-            self._reply_later(address, number, Proposed(0, decode_result(outcome.result)))
+            result = decode_result(outcome.result)
+            if self.authorizer.sight(peer) is not None:
+                result = reveal(result)
+            self._reply_later(peer.address, message.id, Proposed(0, result))
         else:
-            self._reply_later(address, number, self.failure(outcome))
+            self._reply_later(peer.address, message.id, self.failure(outcome))
+
+    def _code_of(self, outcome: SubmitOutcome) -> str:
+        """Return the code of a command's result; "" if it was done."""
+        if outcome.applied:
+            return decode_result(outcome.result).code
+        return self.failure(outcome).code
+
+    def _change_ended(
+        self,
+        peer: PeerSession,
+        message: AddNameServer | RemoveNameServer | FinalizeUpgrade,
+        answer: WireMessage | LogboomError,
+    ) -> None:
+        code = answer.code if isinstance(answer, LogboomError) else ""
+        self.auditor.requested(peer, message, code)
+        if not code and isinstance(message, AddNameServer | RemoveNameServer):
+            added = isinstance(message, AddNameServer)
+            by = self.auditor.name_of(peer)
+            self._out.notes.append(
+                note(
+                    "raft_member_added" if added else "raft_member_removed",
+                    name_server=message.name_server,
+                    by=by,
+                )
+            )
+        self._reply_later(peer.address, message.id, answer)
+
+    def _state_read(
+        self,
+        peer: PeerSession,
+        message: ReadState,
+        answer: WireMessage | LogboomError,
+        frames: Sequence[Frame],
+    ) -> None:
+        code = answer.code if isinstance(answer, LogboomError) else ""
+        self.auditor.requested(peer, message, code)
+        self._reply(self._out, peer.address, message.id, answer, frames)
+
+    def name_server_views(self) -> list[NameServerView]:
+        """Return the views of all name servers."""
+        return self._watch_handler.members
 
     def reachable(self) -> set[str]:
         """Return the members that this node is connected to, itself included."""
@@ -407,6 +762,10 @@ class NameServer:
         seconds = request.timeout_ms / 1000
         self._newcomers.ask(request.name_server, ends, seconds, on_end, self._out, self._now.mono)
 
+    def standing(self) -> tuple[frozenset[str], set[str]]:
+        """Return all name servers, and those of them that serve; callable from any thread."""
+        return self.raft.members, self.reachable() if self.in_touch else set()
+
     def not_leader(self) -> LogboomError:
         """Build NOT_LEADER, with a hint where to ask."""
         leader = self.raft.leader
@@ -429,15 +788,31 @@ class NameServer:
         reason = outcome.refusal.value if outcome.refusal is not None else "refused"
         return InvalidRequest(f"refused: {reason}")
 
+    def _next_key_end_ms(self) -> int:
+        book = self.cluster.access.book
+        if self._key_end[0] != book.version:
+            self._key_end = (book.version, next_key_end_ms(book))
+        return self._key_end[1]
+
     # ── figures ─────────────────────────────────────────────────────────────────────────────────
 
     def _role(self) -> str:
         return "raft leader" if self.raft.is_leader else "name server"
 
-    def counters(self) -> Figures:
+    def counters(self) -> FigureTable:
         """Return flat figures for STATS."""
-        figures: Figures = dict(self._counts)
+        return {**self.stats.flat(), **self.figures()}
+
+    def figures(self) -> FigureTable:
+        """Return them without what histograms add."""
+        figures = self.stats.totals()
         figures.update(figures_of(self.state))
+        end_ms = self._next_key_end_ms()
+        if end_ms:
+            # The clock of the Raft log differs from this one's.
+            left_s = (end_ms - self._time.stamp_ms(self._now.mono)) / 1000
+            figures["key_expiry_timestamp_seconds"] = self._now.wall_ms / 1000 + left_s
+        figures.update(self.acceptor.figures())
         figures.update(
             in_touch=int(self.in_touch),
             watches_held=len(self._watch_handler.watches),
@@ -447,6 +822,10 @@ class NameServer:
             sends_dropped=self.sends_dropped,
             sends_waiting_bytes=self.sends_waiting_bytes,
             connections_closed=self.connections_closed,
+            insecure_listeners=len(exposed(listeners_of(self.config))),
+            audit_lines=self.auditor.log.entries,
+            raft_is_leader=int(self.raft.is_leader),
+            **self.skin_figures(),
         )
         figures.update({f"raft_{name}": value for name, value in self.raft.status().items()})
         return figures

@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
+from logboom.metadata.raft.log_commands import level_of
 from logboom.metadata.raft.raft_config import MAX_COMMAND_BYTES
 from logboom.wire.acceptor import PeerSession
-from logboom.wire.commands import AlterTopic, AnyCommand, CreateTopic, FenceBroker, NewTerm
-from logboom.wire.errors import InvalidRequest, LogboomError, Refused
+from logboom.wire.access.access_commands import AdmitInitialUsers, EndUserKeys
+from logboom.wire.commands import (
+    AlterTopic,
+    AnyCommand,
+    CreateTopic,
+    FenceBroker,
+    NewTerm,
+    RegisterBroker,
+)
+from logboom.wire.errors import InvalidRequest, LogboomError, Refused, UnknownResource
+from logboom.wire.features import upgrade_text
 from logboom.wire.group_commands import AlterGroup, JoinGroup, SetTarget
 from logboom.wire.group_owners import strategy_fault
 from logboom.wire.messages import Propose
 from logboom.wire.names import RETRY_PREFIX, is_a_groups
+from logboom.wire.operation_commands import AlterSettings, EndFilling, RaiseFeatures
+from logboom.wire.settings import check_values, find_setting
 
 if TYPE_CHECKING:
+    from logboom.metadata.tables.cluster_state import Topic
     from logboom.metadata.tables.consumer_groups import ConsumerGroups
 
+LEADERS_OWN: Final = (
+    NewTerm,
+    FenceBroker,
+    SetTarget,
+    AdmitInitialUsers,
+    EndUserKeys,
+    EndFilling,
+    RaiseFeatures,
+)
+"""Commands that nobody may propose: the Raft leader makes them itself."""
 MAX_PROPOSER: Final = 128
 """Maximum length of a proposer's name, in characters."""
 
@@ -23,19 +49,76 @@ MAX_PROPOSER: Final = 128
 def proposer_of(peer: PeerSession, message: Propose) -> str:
     """Return the name under which results are kept; "" if they are not kept.
 
-    Clients get a prefix, so that a client cannot read the results of a node's proposals as its own.
+    Clients get a prefix, so that a client cannot read the results of a node's proposals, or of
+    another user's, as its own.
     """
     if message.proposer and peer.kind == "client":
-        return f"client:{message.proposer}"
+        # No user's name has a colon, nor is it empty.
+        return f"user:{peer.user}:{message.proposer}" if peer.user else f"client:{message.proposer}"
     return message.proposer
 
 
-def refuse_proposal(
-    peer: PeerSession, message: Propose, size: int, groups: ConsumerGroups
-) -> LogboomError | None:
-    """Return why a command, of `size` bytes as an entry, may not enter the log, or None."""
+def command_of(peer: PeerSession, message: Propose) -> AnyCommand:
+    """Return the command to propose; who owns a topic is not taken from a client."""
     command = message.command
-    if isinstance(command, NewTerm | FenceBroker | SetTarget):
+    if isinstance(command, CreateTopic) and peer.kind == "client" and command.owner != peer.user:
+        return msgspec.structs.replace(command, owner=peer.user)
+    if isinstance(command, AlterSettings):
+        return _in_one_form(command)
+    return command
+
+
+def _in_one_form(command: AlterSettings) -> AlterSettings:
+    """Return a change of settings as it is stored; a wrong one as it is, for it is refused."""
+    try:
+        values = check_values(command.scope, command.values)
+    except InvalidRequest:
+        return command
+    return msgspec.structs.replace(command, values=values)
+
+
+def refuse_settings(
+    command: AnyCommand, brokers: Collection[str], name_servers: Collection[str]
+) -> LogboomError | None:
+    """Return why a change of settings may not enter the log, or None; the nodes are those there are.
+
+    This is not checked when it is applied: other releases have other settings.
+    """
+    if not isinstance(command, AlterSettings):
+        return None
+    scope = command.scope
+    if scope and scope not in brokers and scope not in name_servers:
+        # Values of a node that is gone may still be unset.
+        if any(value is not None for value in command.values.values()):
+            text = f"there is no node {scope!r}: `logboom cluster status` lists them"
+            return UnknownResource(text, "UNKNOWN_BROKER", node=scope)
+        return None
+    try:
+        check_values(scope, command.values)
+    except InvalidRequest as error:
+        return error
+    for name in command.values:
+        setting = find_setting(name)
+        kind = "broker" if scope in brokers else "name server"
+        if scope and not (setting.of_brokers if scope in brokers else setting.of_name_servers):
+            return InvalidRequest(f"{scope} is a {kind}, and no {kind} goes by {name}")
+    return None
+
+
+def refuse_proposal(
+    peer: PeerSession, message: Propose, size: int, groups: ConsumerGroups, features: int
+) -> LogboomError | None:
+    """Return why a command may not enter the log, or None.
+
+    Args:
+        peer: who proposes it.
+        message: the proposal.
+        size: bytes of its entry.
+        groups: the consumer groups.
+        features: the features level of the cluster.
+    """
+    command = message.command
+    if isinstance(command, LEADERS_OWN):
         text = f"{type(command).__name__} is made by the raft leader alone"
         return Refused(text, "UNAUTHENTICATED")
     if len(message.proposer) > MAX_PROPOSER:
@@ -43,6 +126,14 @@ def refuse_proposal(
     if size > MAX_COMMAND_BYTES:
         text = f"a command of {size} bytes; at most {MAX_COMMAND_BYTES}: send it in parts"
         return InvalidRequest(text, "TOO_LARGE")
+    if level_of(command) > features:
+        text = (
+            f"{type(command).__name__} needs features level {level_of(command)}, the cluster is at "
+            f"{features}: upgrade all nodes, then `logboom cluster upgrade finalize`"
+        )
+        return InvalidRequest(text)
+    if isinstance(command, RegisterBroker) and command.features < features:
+        return InvalidRequest(upgrade_text(command.broker, command.features, features))
     if peer.kind == "client" and (
         (isinstance(command, CreateTopic) and is_a_groups(command.name))
         or (isinstance(command, AlterTopic) and command.name.startswith(RETRY_PREFIX))
@@ -51,6 +142,33 @@ def refuse_proposal(
         return InvalidRequest(text, "INVALID_NAME")
     fault = _strategy_fault(command, groups)
     return None if fault is None else InvalidRequest(fault)
+
+
+def refuse_message_size(
+    command: AnyCommand, topics: Mapping[str, Topic], accepted: Mapping[str, int]
+) -> LogboomError | None:
+    """Return why a topic's messages would be too large for a broker, or None.
+
+    Args:
+        command: what is proposed.
+        topics: the topics that exist.
+        accepted: live broker → `max_request_bytes` of its last heartbeat; 0 if it does not say.
+    """
+    if not isinstance(command, CreateTopic | AlterTopic) or is_a_groups(command.name):
+        # The topics of groups take whatever their sources took.
+        return None
+    wanted = command.config.max_message_bytes if command.config is not None else 0
+    known = topics.get(command.name)
+    if known is not None and known.config.max_message_bytes == wanted:
+        return None  # Something else is being changed.
+    for broker, limit in sorted(accepted.items()):
+        if 0 < limit < wanted:
+            text = (
+                f"max_message_bytes {wanted}: {broker} accepts requests of at most {limit} bytes; "
+                f"give {limit} or less, or raise max_request_bytes of all brokers and restart them"
+            )
+            return InvalidRequest(text)
+    return None
 
 
 def _strategy_fault(command: AnyCommand, groups: ConsumerGroups) -> str | None:

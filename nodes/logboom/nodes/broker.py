@@ -10,17 +10,34 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from logboom.nodes.broker_parts import BrokerParts
-from logboom.nodes.config import BrokerConfig
+from logboom.nodes.config import BrokerConfig, listeners_of
 from logboom.nodes.log.storage import Storage
+from logboom.nodes.request_times import RequestTimes
 from logboom.nodes.subscriptions.entry_filter import DispatchFilter
-from logboom.nodes.turn import BrokerTurn, Handler, Service
+from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
 from logboom.wire.acceptor import PeerSession
-from logboom.wire.actor import Call, Effects, Event, Instant, Received, Synced
-from logboom.wire.errors import InvalidRequest, NotLeader
-from logboom.wire.messages import Propose, Stats, StatsResult
+from logboom.wire.actor import Call, Effects, Event, HandshakeFailed, Instant, Received, Synced
+from logboom.wire.auditor import Auditor
+from logboom.wire.authenticator import REFUSED, Verdict, verdict_on
+from logboom.wire.config_requests import describe_config
+from logboom.wire.connection_requests import kick_connection, list_connections
+from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader
+from logboom.wire.listeners import exposed
+from logboom.wire.messages import (
+    AnyMessage,
+    DescribeConfig,
+    KickConnection,
+    ListConnections,
+    Propose,
+    Stats,
+    StatsResult,
+)
+from logboom.wire.stats import FigureTable
+from logboom.wire.told_endpoints import published_keys
+from logboom.wire.view import View
 
 
 class Broker:
@@ -56,7 +73,16 @@ class Broker:
         self.parts, self.context, self.acceptor = parts, context, parts.acceptor
         self.stats, self.queues, self.routes = context.stats, context.queues, context.routes
         self.registration = context.registration
+        self.acceptor.max_request_bytes = config.max_request_bytes
+        self.acceptor.stats = self.stats
+        self._times = RequestTimes(self.stats, self.acceptor.peer)
+        self.auditor = Auditor(config.id, self.stats)
+        self.acceptor.on_denial = self.auditor.refused
+        self.acceptor.authorizer.on_refusal = self.auditor.refused_by_rule
+        self.skin_figures: Callable[[], FigureTable] = dict
+        """Returns the figures of connections, store and process; the skin sets it."""
         self._services = parts.services
+        self._throttle = parts.throttle
         self._steps = [each.step for each in parts.services if _overrides(each, "step")]
         self._deadlines = [each.deadline for each in parts.services if _overrides(each, "deadline")]
         self._synced_services = [
@@ -64,7 +90,13 @@ class Broker:
         ]
         self._due = float("-inf")
         """What `deadline` returned last."""
-        self._handlers: dict[type, Handler] = {Propose: self._on_propose, Stats: self._on_stats}
+        self._handlers: dict[type, Handler] = {
+            Propose: self._on_propose,
+            Stats: self._on_stats,
+            ListConnections: self._on_connections,
+            DescribeConfig: self._on_describe_config,
+            KickConnection: self._on_kick_connection,
+        }
         for service in parts.services:
             self._handlers.update(service.handlers())
         self._syncing: deque[tuple[int, float]] = deque()
@@ -91,16 +123,25 @@ class Broker:
 
         `Call("stop")` begins a controlled shutdown, which ends with the effect `stop=""`.
         """
-        turn = BrokerTurn(now)
+        turn = BrokerTurn(now, self._throttle.meter, self._times, self.stats)
+        self._times.begin()
+        self.auditor.begin(now)
         timed = not events or self._due <= turn.mono
         self.queues.begin()
-        self.parts.maintenance.returned(turn.mono)
+        self.parts.maintenance.returned(turn)
         self.parts.coordinator.returned(turn)
+        # Before the requests of this turn, which wait behind them.
+        for session, message, batches in self._throttle.release(turn):
+            turn.batches = batches
+            self._serve(session, message, turn)
         for event in events:
             if isinstance(event, Received):
                 # An answer may bring metadata, a lease or a leadership, which all services follow.
                 timed |= isinstance(event.peer, str)
                 self._received(event, turn)
+            elif isinstance(event, HandshakeFailed):
+                timed = True
+                self.context.links.handshake_failed(event, turn)
             elif isinstance(event, Synced):
                 self._synced(event.token, turn)
             elif isinstance(event, Call):
@@ -113,15 +154,56 @@ class Broker:
             for step in self._steps:
                 step(turn)
         self.acceptor.sweep(turn.mono)
+        turn.out.kicks += self.acceptor.end_revoked(turn.mono)
         for settle in self.parts.settling:
             settle(turn)
         # Last: the records of all logs that the turn changed, under the token of all its writes.
         self.queues.commit(turn)
         if turn.out.token:
             self._syncing.append((turn.out.token, turn.mono))
+            self.context.disk_speed.begin(turn.out.token, turn.writes.size, turn.mono)
         if self.routes.version < 0 and turn.out.stop is None:
             turn.out.stop = self._turned_away()
+        if self.auditor.notes:
+            turn.out.notes += self.auditor.take_notes()
         return turn.out
+
+    @property
+    def mode(self) -> str:
+        """The mode that an operator has given this broker, as far as it knows."""
+        view = self.routes.brokers.get(self.context.me)
+        return "active" if view is None else view.mode
+
+    def view(self) -> View:
+        """Return this broker's copy of all brokers and topics; callable from any thread."""
+        routes = self.routes
+        brokers, topics = [*routes.brokers.values()], [*routes.topics.values()]
+        return View(routes.version, True, routes.cluster_id, brokers, topics, [], [], [], None)
+
+    def sent(self, now: float) -> None:
+        """Note that what the last turn answered has been sent, at a monotonic time."""
+        self._times.sent(now)
+
+    def figure_steps(self, now: float) -> Iterator[Figures]:
+        """Yield the figures of the broker, its counters included, in steps between turns.
+
+        Each step takes less than a millisecond, so that nobody waits for all of them.
+        """
+        for service in self._services:
+            yield from service.figure_steps(now)
+        yield {**self.stats.totals(), **self._own_figures()}
+
+    def authenticate(self, public_key: str, address: str, listener: str) -> Verdict:
+        """Return whether a key may connect to a listener with keys (`Sockets.authenticate`)."""
+        book = self.routes.access
+        verdict = verdict_on(book.principal_of(public_key), book)
+        if verdict is REFUSED:
+            self.auditor.refused_key(address, listener)
+        return verdict
+
+    def server_keys(self, endpoint: str) -> Sequence[str]:
+        """Return the keys that the nodes at an endpoint have published (`Sockets.server_keys`)."""
+        return published_keys(endpoint, [*self.routes.name_servers, *self.routes.brokers.values()])
 
     def deadline(self) -> float | None:
         """Return the monotonic time of the next turn without events; `now` or earlier: at once."""
@@ -146,18 +228,27 @@ class Broker:
             return
         if event.unsent_bytes:
             turn.unsent_bytes[peer] = event.unsent_bytes
-        admitted = self.acceptor.admit(peer, event.frames, turn.out, turn.mono)
+        admitted = self.acceptor.admit(peer, event.frames, turn.out, turn.mono, event.principal)
         if admitted is None:
             return
         session, message, turn.batches = admitted
+        self._times.arrived(session, message, turn.mono)
+        if session.principal is not None and not self._throttle.takes(*admitted, turn):
+            return
+        self._serve(session, message, turn)
+
+    def _serve(self, session: PeerSession, message: AnyMessage, turn: BrokerTurn) -> None:
         handler = self._handlers.get(type(message))
         if handler is not None:
+            turn.refusal = ""
             handler(session, message, turn)
+            self.auditor.requested(session, message, turn.refusal)
         elif message.id:
             text = f"a broker does not serve {type(message).__name__}: ask a name server"
-            turn.refuse(peer, message.id, InvalidRequest(text, "UNKNOWN_TYPE"))
+            turn.refuse(session.address, message.id, InvalidRequest(text, "UNKNOWN_TYPE"))
 
     def _synced(self, token: int, turn: BrokerTurn) -> None:
+        self.context.disk_speed.end(token, turn.mono)
         while self._syncing and self._syncing[0][0] <= token:
             _, begun = self._syncing.popleft()
             self.stats.histograms["sync"].add(turn.mono - begun)
@@ -176,14 +267,45 @@ class Broker:
         table = self.stats.flat()
         for service in self._services:
             table.update(service.figures(turn.mono))
-        table.update(
-            sessions=len(self.acceptor),
-            stores_set_aside=self.stores_set_aside,
-            sends_dropped=self.sends_dropped,
-            sends_waiting_bytes=self.sends_waiting_bytes,
-            connections_closed=self.connections_closed,
-        )
+        table.update(self._own_figures())
         turn.answer(peer.address, StatsResult(message.id, self.context.me, "broker", table))
+
+    def _own_figures(self) -> FigureTable:
+        return {
+            "sessions": len(self.acceptor),
+            **self.acceptor.figures(),
+            "busy_answers": self.stats.counters["failures.BUSY"],
+            "stores_set_aside": self.stores_set_aside,
+            "sends_dropped": self.sends_dropped,
+            "sends_waiting_bytes": self.sends_waiting_bytes,
+            "connections_closed": self.connections_closed,
+            "insecure_listeners": len(exposed(listeners_of(self.context.config))),
+            "audit_lines": self.auditor.log.entries,
+            **self.skin_figures(),
+        }
+
+    def _on_connections(
+        self, peer: PeerSession, message: ListConnections, turn: BrokerTurn
+    ) -> None:
+        waited = self._throttle.throttled_ms_of
+        answer = list_connections(self.acceptor, message, turn.mono, waited)
+        turn.answer(peer.address, answer)
+
+    def _on_describe_config(
+        self, peer: PeerSession, message: DescribeConfig, turn: BrokerTurn
+    ) -> None:
+        context = self.context
+        answer = describe_config(message, context.me, "broker", context.config, context.settings)
+        turn.answer(peer.address, answer)
+
+    def _on_kick_connection(
+        self, peer: PeerSession, message: KickConnection, turn: BrokerTurn
+    ) -> None:
+        answer = kick_connection(self.acceptor, message, turn.out)
+        if isinstance(answer, LogboomError):
+            turn.refuse(peer.address, message.id, answer)
+        else:
+            turn.answer(peer.address, answer)
 
 
 def _overrides(service: Service, method: str) -> bool:

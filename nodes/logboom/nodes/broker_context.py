@@ -9,16 +9,21 @@ from logboom.nodes.cluster.lease import Lease
 from logboom.nodes.cluster.peer_connections import PeerConnections
 from logboom.nodes.cluster.proposal_queue import ProposalQueue
 from logboom.nodes.cluster.registration import Registration, RegistrationHost
-from logboom.nodes.config import BrokerConfig
+from logboom.nodes.config import BrokerConfig, announced_listeners
 from logboom.nodes.disk.disk_space import SpaceGauge
+from logboom.nodes.disk.disk_speed import DiskSpeed
 from logboom.nodes.log.storage import Storage
 from logboom.nodes.replica.replica_table import ReplicaTable
-from logboom.nodes.stats import Statistics
+from logboom.wire.acceptor import Acceptor
+from logboom.wire.access.access_rules import node_user
 from logboom.wire.commands import RegisterBroker
+from logboom.wire.features import FEATURES
 from logboom.wire.group_routes import GroupRoutes
 from logboom.wire.hello import Identity
 from logboom.wire.name_servers import NameServers
 from logboom.wire.routes import Routes
+from logboom.wire.settings import LiveSettings
+from logboom.wire.stats import Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +31,17 @@ class BrokerContext:
     """The shared objects of one broker process."""
 
     config: BrokerConfig
+    """What the config file says. What may change while the broker runs is in `settings`."""
+    settings: LiveSettings
     incarnation: str
     """Random per process."""
     rng: random.Random
     stats: Statistics
     queues: ReplicaTable
     space: SpaceGauge
+    disk_speed: DiskSpeed
+    acceptor: Acceptor
+    """The sessions, and what each may do."""
     routes: Routes
     """The broker's copy of the metadata: topics, brokers and decisions."""
     groups: GroupRoutes
@@ -73,11 +83,15 @@ def make_context(
     rng: random.Random,
     incarnation: str,
     cluster_key: bytes,
+    acceptor: Acceptor,
     host: RegistrationHost,
 ) -> BrokerContext:
     """Open all queues that `storage` holds, and return the context of their broker."""
     queues = ReplicaTable(storage, config.cache_bytes)
-    links = PeerConnections(Identity(config.id, "broker", 0, cluster_key), rng)
+    settings = LiveSettings(config.id, config)
+    links = PeerConnections(
+        Identity(config.id, "broker", 0, cluster_key, node_user(config.id)), rng
+    )
     servers = NameServers(config.name_servers)
     proposals = ProposalQueue(f"{config.id}/{incarnation}", links, servers)
     command = RegisterBroker(
@@ -89,18 +103,25 @@ def make_context(
         storage.suspect,
         0,
         config.host,
+        announced_listeners(config),
+        FEATURES,
     )
     return BrokerContext(
         config=config,
+        settings=settings,
         incarnation=incarnation,
         rng=rng,
         stats=Statistics(),
         queues=queues,
-        space=SpaceGauge(storage, config.disk_reserve_bytes, config.disk_reserve_percent),
+        space=SpaceGauge(storage, settings),
+        disk_speed=DiskSpeed(),
+        acceptor=acceptor,
         routes=Routes(),
         groups=GroupRoutes(members_at=config.id),
         links=links,
         servers=servers,
         proposals=proposals,
-        registration=Registration(command, links, servers, proposals, host),
+        registration=Registration(
+            command, links, servers, proposals, host, config.max_request_bytes
+        ),
     )

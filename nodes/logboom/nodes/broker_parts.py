@@ -10,22 +10,27 @@ from logboom.nodes.broker_context import make_context
 from logboom.nodes.cluster.metadata_watcher import MetadataWatcher
 from logboom.nodes.cluster.room_reports import RoomReports
 from logboom.nodes.compaction.compactor import Compactor
-from logboom.nodes.config import BrokerConfig
+from logboom.nodes.config import BrokerConfig, listeners_of
 from logboom.nodes.controlled_shutdown import ControlledShutdown
 from logboom.nodes.groups.group_coordinator import GroupCoordinator
+from logboom.nodes.load_reports import LoadReports
 from logboom.nodes.log.storage import Storage
 from logboom.nodes.maintenance import LogTrimmer, Maintenance
+from logboom.nodes.parking.delayed_handler import DelayedHandler
 from logboom.nodes.parking.recall_handler import RecallHandler
 from logboom.nodes.parking.release_scheduler import ReleaseScheduler
+from logboom.nodes.quotas.throttle import Throttle
 from logboom.nodes.replica_roles import ReplicaRoles
 from logboom.nodes.replication.isr_keeper import IsrKeeper
 from logboom.nodes.replication.replica_fetcher import ReplicaFetchers
 from logboom.nodes.replication.replica_repair import ReplicaRepair
 from logboom.nodes.replication.replicate_handler import ReplicateHandler
 from logboom.nodes.replication.scrubber import Scrubber
+from logboom.nodes.requests.backup_handler import BackupHandler
 from logboom.nodes.requests.client_watch_handler import ClientWatchHandler
 from logboom.nodes.requests.produce_handler import ProduceHandler
 from logboom.nodes.requests.pull_handler import PullHandler
+from logboom.nodes.requests.restore_handler import RestoreHandler
 from logboom.nodes.salvage.restored_queues import RestoredQueues
 from logboom.nodes.settlement import HighWatermarks, LogApplier, LogIndexer
 from logboom.nodes.subscriptions.entry_filter import DispatchFilter
@@ -35,6 +40,7 @@ from logboom.nodes.subscriptions.subscription_handler import (
     SubscriptionLookup,
 )
 from logboom.nodes.subscriptions.subscription_service import SubscriptionService
+from logboom.nodes.survey_handler import SurveyHandler
 from logboom.nodes.transactions.decision_executor import DecisionExecutor
 from logboom.nodes.transactions.decision_reports import DecisionReports
 from logboom.nodes.transactions.half_message_handlers import EndHalfHandler, HalfMessageChecker
@@ -42,6 +48,7 @@ from logboom.nodes.transactions.orphan_aborter import OrphanAborter
 from logboom.nodes.transactions.undecided_handler import UndecidedHandler
 from logboom.nodes.turn import BrokerTurn, Service
 from logboom.wire.acceptor import Acceptor
+from logboom.wire.authorizer import Authorizer
 
 DECISIONS_AT_ONCE: Final = 32
 """Commands about transactions that are in flight to the Raft leader."""
@@ -61,13 +68,23 @@ class BrokerParts:
     ) -> None:
         """Create all parts; see `logboom.nodes.broker.Broker`."""
         self.acceptor = Acceptor(config.id, cluster_key, rng)
-        context = make_context(config, storage, rng, incarnation, cluster_key, self)
+        context = make_context(config, storage, rng, incarnation, cluster_key, self.acceptor, self)
         self.context = context
+        self.acceptor.authorizer = Authorizer(lambda: context.routes.access)
+        self._rights = 0
+        """Number of changes of users and rules that the services have followed."""
+        self._settings = context.routes.settings
+        """The replicated settings that the context's have taken over."""
         self.room_reports = RoomReports(
             context.me, context.space, context.registration, context.proposals
         )
         self.metadata_watcher = MetadataWatcher(
-            context.routes, context.links, context.servers, context.groups, self._learned
+            context.routes,
+            context.links,
+            context.servers,
+            context.groups,
+            self._learned,
+            encrypt=bool(config.credentials_file),
         )
         self.isr_keeper = IsrKeeper(context)
         self.repair = ReplicaRepair(
@@ -80,6 +97,16 @@ class BrokerParts:
         self.replicate_handler = ReplicateHandler(context, self.isr_keeper.position_counted, found)
         appended = self.replicate_handler.appended
         self.fetchers = ReplicaFetchers(context, found)
+        self.load_reports = LoadReports(
+            context.me,
+            context.queues,
+            context.space,
+            context.stats,
+            context.registration,
+            context.links,
+            context.servers,
+            self.fetchers.gets_replicas,
+        )
         self.scrubber = Scrubber(context, found)
         self.compactor = Compactor(context, found, self.fetchers.name_anew)
         self.produce_handler = ProduceHandler(context, refusal, appended)
@@ -90,6 +117,13 @@ class BrokerParts:
         self.decision_reports = DecisionReports(context, self.decisions, self.decision_executor)
         self.orphan_aborter = OrphanAborter(context, self.decisions, found)
         self.subscriptions = SubscriptionService(context, appended, found, plug_ins)
+        self.throttle = Throttle(
+            context.routes.access,
+            self.acceptor.peer,
+            self.acceptor.recheck,
+            context.stats,
+            self.subscriptions.keep_attached,
+        )
         self.coordinator = GroupCoordinator(context, self.pull_handler)
         self.roles = ReplicaRoles(
             context,
@@ -152,6 +186,7 @@ class BrokerParts:
             self.roles,
             context.proposals,
             self.room_reports,
+            self.load_reports,
             self.repair,
             self.restored_queues,
             self.maintenance,
@@ -164,12 +199,18 @@ class BrokerParts:
             self.orphan_aborter,
             HalfMessageChecker(context, self.repair.found),
             self.pull_handler,
-            ClientWatchHandler(context.routes, context.lease.holds),
+            ClientWatchHandler(
+                context.routes,
+                context.lease.holds,
+                {each.name: each.security for each in listeners_of(context.config)},
+                self.acceptor,
+            ),
             self.coordinator,
             self.subscriptions,
             # A shutdown closes what all others have left open.
             self.shutdown,
-            # These do nothing by the clock, or do it when the turn is settled.
+            # These do nothing by the clock, or do it when the turn begins or is settled.
+            self.throttle,
             self.watermarks,
             self.applier,
             self.isr_keeper,
@@ -179,15 +220,19 @@ class BrokerParts:
             self.compactor,
             self.scrubber,
             self.produce_handler,
+            DelayedHandler(context),
             RecallHandler(context, self.produce_handler, refusal, appended),
             EndHalfHandler(
                 context, self.produce_handler, self.release_scheduler, self.repair, appended
             ),
             UndecidedHandler(context, self.repair),
+            BackupHandler(context, self.repair),
+            RestoreHandler(context, self.produce_handler, self.replicate_handler),
             SubscriptionHandler(
                 access, self.subscriptions, context.stats, self.pull_handler.offset_at
             ),
             SubscriptionAdminHandler(access, self.subscriptions, context.stats),
+            SurveyHandler(context, self.repair, self.subscriptions, self.pull_handler.end_of),
         )
 
     def _order_settling(self) -> tuple[Callable[[BrokerTurn], None], ...]:
@@ -256,7 +301,16 @@ class BrokerParts:
     def _learned(self, topics: list[str], groups: list[str], turn: BrokerTurn) -> None:
         """Follow the broker's copy of the metadata, which went forward."""
         self.acceptor.cluster_id = self.context.routes.cluster_id
+        settings = self.context.routes.settings
+        if settings is not self._settings:
+            self._settings = settings
+            self.context.settings.follow((each.scope, each.name, each.value) for each in settings)
         # Roles depend on the lease, so it comes first.
         self.context.lease.learned(self.context.routes.version)
+        # What came with the loss of a right is not told any more.
+        if self._rights != self.context.routes.access.changes:
+            self._rights = self.context.routes.access.changes
+            for service in self.services:
+                service.rights_changed(turn)
         for service in self.services:
             service.learned(topics, groups, turn)

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
+from logboom.wire.connection_limits import MAX_PER_ADDRESS
 from logboom.wire.errors import StartError
+from logboom.wire.listeners import (
+    ListenerConfig,
+    ListenerView,
+    check_dialled,
+    check_listeners,
+    check_metrics_listen,
+    listener_views,
+)
+from logboom.wire.log_format import LogForm
+from logboom.wire.messages import MAX_BATCH_BYTES
 
 MAX_PORT: Final = 65_535
+MIN_REQUEST_BYTES: Final = 2 * 1024 * 1024
+"""Smallest `max_request_bytes`: a batch of a client that leaves its settings alone must pass."""
 HEARTBEAT: Final = 1.0
 """Seconds between heartbeats to the Raft leader."""
 
+_LISTEN: Final = "127.0.0.1:7711"
 _ID: Final = re.compile(r"[a-z0-9-]{1,64}")
 
 
@@ -26,11 +41,23 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Endpoints (host:port) of the first name servers to ask. Others are learned from them."""
     data: str = ""
     """Folder of the store. (Only the skin reads it.)"""
-    listen: str = "127.0.0.1:7711"
+    listen: str = _LISTEN
     """host:port to bind; port 0 takes a free one."""
     advertise: str = ""
     """host:port that clients and other brokers connect to. Empty: `listen` as bound. (The skin sets
     it before it creates the core.)"""
+    listeners: list[ListenerConfig] = []
+    """Addresses to bind, each with its own security, in place of `listen` and `advertise`. Others
+    are told the first unless they came by another. (The skin sets each `advertise`.)"""
+    credentials_file: str = ""
+    """File with the key pair of this node and the name servers' public keys. (Only the skin reads
+    it.)"""
+    insecure: bool = False
+    """True if a listener without encryption may bind an address that other machines reach."""
+    metrics_listen: str = "auto"
+    """host:port for metrics and health, which are HTTP and open to whoever reaches them; port 0
+    takes a free one. "auto": loopback, 1000 ports above the first listener, unless that takes a
+    free port or the port is in use. "off": none. (Only the skin reads it.)"""
     zone: str = ""
     """Location of the machine. The replicas of a queue are spread over zones."""
     host: str = ""
@@ -45,6 +72,17 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     follower_reads: bool = False
     """If true, followers answer pulls below the HW that they know, and slow readers are sent to
     them."""
+    max_request_bytes: int = 8 * 1024 * 1024
+    """Largest batch that this broker accepts, and so the largest `max_message_bytes` of a topic."""
+    max_connections_per_address: int = MAX_PER_ADDRESS
+    """Connections that one address may have; more are reset. Loopback has no limit. 0: no limit.
+    (Only the skin reads it.)"""
+    log: LogForm = "text"
+    """Form of the log on standard error: text, or json. (Only `logboom.deploy` reads it.)"""
+    audit: bool = True
+    """If true, refusals and management are written to the audit log. (Only the skin reads it.)"""
+    audit_folder: str = ""
+    """Folder of the audit log. Empty: `data`. (Only the skin reads it.)"""
     max_unsynced_bytes: int = 64 * 1024 * 1024
     """Bytes written and not yet on disk above which the node stops reading. (Only the skin reads
     it.)"""
@@ -63,6 +101,8 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     out_of_sync_ms: int = 3_000
     """Milliseconds after which a follower that is not caught up leaves the ISR. To join, it must
     have been caught up within half of this time."""
+    replica_delete_grace_s: float = 60.0
+    """Seconds after which a replica that was moved to another broker is deleted here."""
     retention_check_ms: int = 5_000
     """Milliseconds between two checks of what retention may remove."""
     scrub_bytes_per_s: int = 8 * 1024 * 1024
@@ -88,6 +128,14 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Number of checks after which a half message waits for an operator."""
 
 
+def listeners_of(config: BrokerConfig) -> list[ListenerConfig]:
+    """Return the listeners of a broker; `listen` alone is one open listener, "main"."""
+    main = ListenerConfig(
+        name="main", listen=config.listen, security="none", advertise=config.advertise
+    )
+    return config.listeners or [main]
+
+
 def check_config(config: BrokerConfig) -> None:
     """Check what the types alone cannot.
 
@@ -102,8 +150,17 @@ def check_config(config: BrokerConfig) -> None:
         raise StartError("out_of_sync_ms must be at least twice fetch_wait_ms")
     if config.scrub_bytes_per_s < 0 or config.scrub_every_s < 0:
         raise StartError("scrub_bytes_per_s and scrub_every_s must not be below 0")
+    if config.replica_delete_grace_s < 0:
+        raise StartError("replica_delete_grace_s must not be below 0 (seconds)")
     if config.compaction_messages_per_s <= 0:
         raise StartError("compaction_messages_per_s must be greater than 0")
+    if not MIN_REQUEST_BYTES <= config.max_request_bytes <= MAX_BATCH_BYTES:
+        raise StartError(
+            f"max_request_bytes {config.max_request_bytes}: give {MIN_REQUEST_BYTES} to "
+            f"{MAX_BATCH_BYTES} (bytes)"
+        )
+    if config.max_connections_per_address < 0:
+        raise StartError("max_connections_per_address must not be below 0 (0: no limit)")
     for name in ("memory_bytes", "cache_bytes", "max_unsynced_bytes", "fetch_bytes"):
         if getattr(config, name) <= 0:
             raise StartError(f"{name} must be greater than 0 (bytes)")
@@ -116,6 +173,12 @@ def check_config(config: BrokerConfig) -> None:
         raise StartError("disk_reserve_percent must be from 0 to below 100")
     if config.half_checks < 0:
         raise StartError("half_checks must not be below 0")
+    if config.listeners and (config.listen != _LISTEN or config.advertise):
+        raise StartError("`listeners` stands in place of `listen` and `advertise`: remove these")
+    listeners = listeners_of(config)
+    check_listeners(listeners, credentials_file=config.credentials_file, insecure=config.insecure)
+    check_metrics_listen(config.metrics_listen)
+    check_dialled(listeners)
 
 
 def instance_config(config: BrokerConfig, number: int) -> BrokerConfig:
@@ -137,10 +200,31 @@ def instance_config(config: BrokerConfig, number: int) -> BrokerConfig:
         id=f"{config.id}-{number}",
         listen=_port_above(config.listen, number - 1),
         advertise=config.advertise and _port_above(config.advertise, number - 1),
+        listeners=[_listener_above(each, number - 1) for each in config.listeners],
+        metrics_listen=(
+            config.metrics_listen
+            if config.metrics_listen in ("auto", "off")
+            else _port_above(config.metrics_listen, number - 1)
+        ),
+        credentials_file=config.credentials_file and _numbered(config.credentials_file, number),
         data=config.data and f"{config.data}/{number}",
+        audit_folder=config.audit_folder and f"{config.audit_folder}/{number}",
         zone=config.zone or host,
         host=host,
     )
+
+
+def _listener_above(listener: ListenerConfig, count: int) -> ListenerConfig:
+    advertise = listener.advertise and _port_above(listener.advertise, count)
+    listen = _port_above(listener.listen, count)
+    return msgspec.structs.replace(listener, listen=listen, advertise=advertise)
+
+
+def _numbered(path: str, number: int) -> str:
+    """Return the path with the number at the end of the file's stem: a.toml, a-1.toml."""
+    folder, slash, name = path.rpartition("/")
+    stem, dot, ending = name.rpartition(".")
+    return f"{folder}{slash}{stem}-{number}.{ending}" if dot else f"{path}-{number}"
 
 
 def _port_above(endpoint: str, count: int) -> str:
@@ -151,6 +235,21 @@ def _port_above(endpoint: str, count: int) -> str:
     return f"{address}:{int(port) + count}" if int(port) else endpoint
 
 
-def fill_advertised(config: BrokerConfig, endpoint: str) -> BrokerConfig:
-    """Return the settings with `advertise` set from the bound endpoint, if it is empty."""
-    return config if config.advertise else msgspec.structs.replace(config, advertise=endpoint)
+def fill_advertised(config: BrokerConfig, endpoints: Mapping[str, str]) -> BrokerConfig:
+    """Return the settings with each empty `advertise` set from the bound endpoints, by listener."""
+    views = listener_views(listeners_of(config), endpoints)
+    listeners = [
+        msgspec.structs.replace(each, advertise=view.endpoint)
+        for each, view in zip(config.listeners, views, strict=False)
+    ]
+    return msgspec.structs.replace(config, advertise=views[0].endpoint, listeners=listeners)
+
+
+def announced_listeners(config: BrokerConfig) -> list[ListenerView]:
+    """Return what this broker registers of its listeners; nothing if it has a single open one.
+
+    `config` has been through `fill_advertised`.
+    """
+    if len(config.listeners) == 1 and config.listeners[0].security == "none":
+        return []
+    return listener_views(config.listeners, {})

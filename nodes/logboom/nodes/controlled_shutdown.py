@@ -1,4 +1,5 @@
-"""The controlled shutdown of a broker, which hands over leaderships and groups first."""
+"""The controlled shutdown of a broker, which first leaves what the cluster would wait for: its
+leaderships, its places among in-sync replicas, and its groups."""
 
 from __future__ import annotations
 
@@ -45,13 +46,19 @@ class ControlledShutdown(Service):
         """Continue with a shutdown that has started."""
         if not self.wanted or self._last_token is not None:
             return
-        if (self._queues.led or self._coordinating()) and turn.mono < self._until:
+        if self._is_missed() and turn.mono < self._until:
             if self._handed_over is None:
                 self._ask(turn)
                 return
             if self._routes.version < self._handed_over:
                 return
         self._close(turn)
+
+    def _is_missed(self) -> bool:
+        """Return True if the cluster would wait for this broker, if only as a follower: until the
+        leader drops it from the in-sync replicas, nothing that it lacks is acknowledged."""
+        follows = self._registration.registered and any(True for _ in self._queues)
+        return bool(self._queues.led or self._coordinating() or follows)
 
     def _ask(self, turn: BrokerTurn) -> None:
         if self._asking or not self._registration.registered:

@@ -22,6 +22,7 @@ from logboom.nodes.replication.replica_repair import ReplicaRepair
 from logboom.nodes.replication.replicate_handler import ReplicateHandler
 from logboom.nodes.requests.produce_handler import ProduceHandler
 from logboom.nodes.turn import BrokerTurn, Service
+from logboom.wire.actor import note
 from logboom.wire.errors import DamagedBatch, DataDamaged
 from logboom.wire.head import ControlKind
 
@@ -53,6 +54,7 @@ class Maintenance(Service):
         trimmer: LogTrimmer,
     ) -> None:
         self._config = context.config
+        self._settings = context.settings
         self._queues = context.queues
         self._links = context.links
         self._servers = context.servers
@@ -70,15 +72,17 @@ class Maintenance(Service):
         """Idle producers of a queue, with the end of their last batch, and since when they have
         been idle."""
 
-    def returned(self, now: float) -> None:
+    def returned(self, turn: BrokerTurn) -> None:
         """Grant everybody the time for which this loop was stalled. Call this first in each turn.
 
         Only the stall itself is granted: a peer that was silent before has that much less time
         left.
         """
+        now = turn.mono
         away = now - self._last_turn
         if away > STALL_S:
             self._stats.count("absences")
+            turn.out.notes.append(note("loop_stalled", seconds=round(away, 1)))
             self._replicate_handler.forgive(now, away)
             for replica in self._queues.led.values():
                 assert replica.leading is not None
@@ -137,7 +141,7 @@ class Maintenance(Service):
         if turn.mono < self._producers_at:
             return
         self._producers_at = turn.mono + PRODUCERS_EVERY
-        before_ms = turn.now.wall_ms - self._config.producer_expiry_ms
+        before_ms = turn.now.wall_ms - self._settings.producer_expiry_ms
         found, self._idle = self._idle, {}
         for replica in self._queues.led.values():
             if replica.leading is None or not may_append(replica, replica.leading):
@@ -172,7 +176,7 @@ class LogTrimmer:
         retell: Callable[[Replica, BrokerTurn], None],
     ) -> None:
         """Create a trimmer; `retell` writes complete cursors where older ones block retention."""
-        self._config = context.config
+        self._settings = context.settings
         self._queues = context.queues
         self._routes = context.routes
         self._stats = context.stats
@@ -181,14 +185,15 @@ class LogTrimmer:
         self._compactor = compactor
         self._relocator = ParkedRelocator(context, replicate_handler.appended)
         self._retell = retell
-        self._at = float("-inf")
-        """When the next check begins."""
+        self._checked_at = float("-inf")
+        """When the last check began."""
         self._to_trim: list[QueueKey] = []
 
     def step(self, turn: BrokerTurn) -> None:
         """Check the next queues, if it is time."""
-        if not self._to_trim and turn.mono >= self._at:
-            self._at = turn.mono + self._config.retention_check_ms / 1000
+        every_s = self._settings.retention_check_ms / 1000
+        if not self._to_trim and turn.mono >= self._checked_at + every_s:
+            self._checked_at = turn.mono
             self._to_trim = list(self._queues.replicas)
         share, self._to_trim = self._to_trim[:SHARE], self._to_trim[SHARE:]
         for key in share:
@@ -200,7 +205,7 @@ class LogTrimmer:
         """Trim a log by the topic's retention, or a follower's by its leader's log start."""
         topic = self._routes.topics.get(replica.topic)
         limit = min(replica.readable, replica.applied).offset
-        if topic is None or replica.role == "none" or limit <= replica.start:
+        if topic is None or replica.restoring or replica.role == "none" or limit <= replica.start:
             return False
         if replica.role == "leader":
             ms, size = topic.config.retention_ms, topic.config.retention_bytes
@@ -276,4 +281,4 @@ class LogTrimmer:
 
 def may_append(replica: Replica, leading: Leadership) -> bool:
     """True if the leader may append entries of its own."""
-    return replica.damage is None and leading.enough_in_sync
+    return replica.damage is None and not replica.restoring and leading.enough_in_sync

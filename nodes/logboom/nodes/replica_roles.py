@@ -7,17 +7,18 @@ earlier process (Q2).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.replica.leadership import Leadership
-from logboom.nodes.replica.replica import Replica
+from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.replication.replica_fetcher import ReplicaFetchers
 from logboom.nodes.replication.replica_repair import ReplicaRepair
 from logboom.nodes.replication.replicate_handler import ReplicateHandler
 from logboom.nodes.requests.produce_handler import ProduceHandler
 from logboom.nodes.requests.pull_handler import PullHandler
-from logboom.nodes.turn import BrokerTurn, Figures, Service
+from logboom.nodes.turn import LOOKED_PER_STEP, BrokerTurn, Figures, Service
+from logboom.wire.actor import note
 from logboom.wire.view import QueueView, TopicView
 
 
@@ -43,6 +44,9 @@ class ReplicaRoles(Service):
         self._replicate_handler = replicate_handler
         self._fetchers = fetchers
         self._repair = repair
+        self._settings = context.settings
+        self._delisted: dict[QueueKey, float] = {}
+        """Queue that was moved away → when this was seen; its replica is deleted after the grace."""
         self._swept = False
         self.closed = False
         """The node is about to end and leads nothing any longer."""
@@ -83,13 +87,28 @@ class ReplicaRoles(Service):
 
     def figures(self, now: float) -> Figures:
         """Return how many replicas there are here, and how many of them lead."""
-        led = self._queues.led.values()
-        return {
+        *_, found = self.figure_steps(now)
+        return found
+
+    def figure_steps(self, now: float) -> Iterator[Figures]:
+        """Yield the same after some steps, since each led queue has to be looked at."""
+        under_replicated = below_min = unreplicated = 0
+        led = [*self._queues.led.values()]
+        for number, replica in enumerate(led, 1):
+            leading = replica.leading
+            if leading is not None:
+                under_replicated += leading.under_replicated
+                below_min += not leading.enough_in_sync
+                unreplicated += replica.end.offset - replica.hw.offset
+            if number % LOOKED_PER_STEP == 0:
+                yield {}
+        yield {
             "replicas": len(self._queues.replicas),
             "leading": len(led),
-            "under_replicated": sum(
-                len(r.leading.isr) < len(r.leading.replicas) for r in led if r.leading is not None
-            ),
+            "under_replicated": under_replicated,
+            "below_min_in_sync": below_min,
+            "messages_unreplicated": unreplicated,
+            "replicas_to_delete": len(self._delisted),
         }
 
     def apply_all(self, turn: BrokerTurn) -> None:
@@ -107,7 +126,7 @@ class ReplicaRoles(Service):
             if topic is not None:
                 self._apply_topic(topic, turn)
                 continue
-            for replica in self._queues.held(name):
+            for replica in self._queues.held(name) if self._may_follow else ():
                 self._drop(replica, turn)
 
     def _sweep(self, turn: BrokerTurn) -> None:
@@ -128,14 +147,47 @@ class ReplicaRoles(Service):
         for number, view in enumerate(topic.queues):
             replica = self._queues.replicas.get((topic.id, number))
             if self._me in view.replicas:
+                if replica is not None and replica.key in self._delisted:
+                    # What is left was not followed meanwhile: it begins anew (M4).
+                    self._drop(replica, turn)
+                    replica = None
                 if replica is None:
                     replica = self._queues.create(topic.id, number, topic.name)
                     self._queues.touch(replica)
                 elif replica.topic != topic.name:
                     self._queues.name(replica, topic.name)
+                replica.restoring = topic.restoring
                 self._apply_queue(replica, topic, view, turn)
             elif replica is not None:
+                self._delist(replica, turn)
+
+    def _delist(self, replica: Replica, turn: BrokerTurn) -> None:
+        """Do nothing any more with a replica that was moved away, and delete it after the grace (M4).
+
+        Metadata that is older than this process may be from before the replica was added.
+        """
+        self._none(replica, turn)
+        if self._may_follow:
+            self._delisted.setdefault(replica.key, turn.mono)
+
+    def step(self, turn: BrokerTurn) -> None:
+        """Delete the replicas that were moved away for longer than the grace."""
+        if not self._delisted or not self._may_follow:
+            return
+        for key, since in list(self._delisted.items()):
+            if turn.mono < since + self._settings.replica_delete_grace_s:
+                # The others were seen later.
+                break
+            replica = self._queues.replicas.get(key)
+            if replica is not None:
                 self._drop(replica, turn)
+            self._delisted.pop(key, None)
+
+    def deadline(self) -> float:
+        """Return when the next replica is to be deleted."""
+        if not self._delisted or not self._may_follow:
+            return float("inf")
+        return next(iter(self._delisted.values())) + self._settings.replica_delete_grace_s
 
     def _apply_queue(
         self, replica: Replica, topic: TopicView, view: QueueView, turn: BrokerTurn
@@ -176,17 +228,29 @@ class ReplicaRoles(Service):
             replica.parked.rewind()
             self._queues.led[replica.key] = replica
             self._stats.count("leaderships")
+            turn.out.notes.append(
+                note(
+                    "leadership_gained",
+                    topic=topic.name,
+                    queue=replica.queue,
+                    epoch=view.leader_epoch,
+                )
+            )
             leading.take_view(view, topic.config, self._routes.version, turn.mono)
             self._replicate_handler.role_changed(replica, turn)
             self._pull_handler.role_changed(replica, turn)
         else:
+            before = leading.isr
             leading.take_view(view, topic.config, self._routes.version, turn.mono)
+            if leading.isr != before:
+                self._stats.counters["isr_changes.expand"] += bool({*leading.isr} - {*before})
+                self._stats.counters["isr_changes.shrink"] += bool({*before} - {*leading.isr})
         self._queues.recount(replica)
 
     def _follow(
         self, replica: Replica, leader: str, endpoint: str, epoch: int, turn: BrokerTurn
     ) -> None:
-        self._end_leading(replica, turn)
+        self._end_leading(replica, turn, leader)
         replica.role, replica.leader = "follower", leader
         replica.leader_epoch = epoch
         replica.leader_hw = None
@@ -209,10 +273,19 @@ class ReplicaRoles(Service):
             replica.role, replica.leader = "none", None
             self._pull_handler.role_changed(replica, turn)
 
-    def _end_leading(self, replica: Replica, turn: BrokerTurn) -> None:
+    def _end_leading(self, replica: Replica, turn: BrokerTurn, leader: str | None = None) -> None:
         leading = replica.leading
         if leading is None:
             return
+        turn.out.notes.append(
+            note(
+                "leadership_lost",
+                topic=replica.topic,
+                queue=replica.queue,
+                epoch=leading.epoch,
+                leader=leader,
+            )
+        )
         replica.leading = None
         replica.role, replica.leader = "none", None
         self._queues.led.pop(replica.key, None)
@@ -222,7 +295,9 @@ class ReplicaRoles(Service):
 
     def _drop(self, replica: Replica, turn: BrokerTurn) -> None:
         self._none(replica, turn)
+        self._delisted.pop(replica.key, None)
         self._repair.forget(replica)
         self._queues.drop(replica, turn)
         self._pull_handler.role_changed(replica, turn)
         self._stats.count("dropped_replicas")
+        turn.out.notes.append(note("replica_deleted", topic=replica.topic, queue=replica.queue))

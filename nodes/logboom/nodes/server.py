@@ -13,23 +13,40 @@ writes that failed, so both are discarded, and created again as by a restart onc
 from __future__ import annotations
 
 import gc
-import logging
 import random
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from logboom import __version__
 from logboom.nodes.broker import Broker
-from logboom.nodes.config import BrokerConfig, check_config, fill_advertised
+from logboom.nodes.config import BrokerConfig, check_config, fill_advertised, listeners_of
 from logboom.nodes.disk.committer import Committer
 from logboom.nodes.disk.rocks_storage import RocksStorage, has_room
 from logboom.nodes.subscriptions.entry_filter import load
-from logboom.wire.actor import Call, Effects, Event, Instant, SyncFailed
-from logboom.wire.errors import DataDamaged, StartError
+from logboom.nodes.turn import Figures
+from logboom.wire.actor import Call, Effects, Event, Instant, SyncFailed, note
+from logboom.wire.audit_file import AuditFile
+from logboom.wire.connection_limits import ConnectionLimits
+from logboom.wire.credentials import known_keys
+from logboom.wire.credentials_file import read_node_credentials
+from logboom.wire.errors import DataDamaged, LogboomError, StartError
+from logboom.wire.event_log import EventWriter, log_event, work_for
+from logboom.wire.event_table import Plain
+from logboom.wire.exposition import Snapshot
+from logboom.wire.health import BrokerReadiness, broker_restart_reasons
+from logboom.wire.listeners import curve_names, may_dial_open
+from logboom.wire.log_levels import LogLevels
+from logboom.wire.messages import FRAME_ROOM_BYTES
+from logboom.wire.node_pages import NodePages, is_exposed, open_pages
+from logboom.wire.process_figures import ProcessFigures
+from logboom.wire.restart_check import restart_risks
+from logboom.wire.snapshot_desk import SnapshotDesk
 from logboom.wire.sockets import Sockets
+from logboom.wire.stats import FigureTable, Histogram
 
 BUSY_POLL: Final = 0.05
 """Seconds between two checks while accepted connections are not read."""
@@ -39,45 +56,95 @@ ROOM_POLL: Final = 0.5
 """Seconds between two checks for room while the file system is completely full."""
 LAST_WORDS_MS: Final = 500
 """Milliseconds that the last answers may take to be sent."""
-_log = logging.getLogger("logboom.nodes")
+KIND: Final = "broker"
 
 
 class BrokerProcess:
     """A broker with real sockets, disk and clocks. One thread calls `run`."""
 
     def __init__(self, config: BrokerConfig, cluster_key: bytes) -> None:
-        """Bind the port and open the data folder.
+        """Bind the ports and open the data folder.
 
         Raises:
             StartError: PORT_IN_USE, WRONG_DATA_FOLDER, NEWER_FORMAT or BAD_CONFIG, with a text of
                 one line.
         """
         check_config(config)
+        work_for(config.id, KIND)
         self._plug_ins = load(config.dispatch_filters)
         if not config.data:
             raise StartError("no `data` in the config: name a folder for this broker's store")
         self._config = config
         self._cluster_key = cluster_key
+        self._credentials = read_node_credentials(config.credentials_file, config.id)
         self._stopping = False
-        self._take_up(config.listen)
+        self._log_levels = LogLevels()
+        self._process = ProcessFigures()
+        self._shown: Broker | None = None
+        """The core, for threads of the metrics port; None while there is none."""
+        self._desk = SnapshotDesk(lambda: self._sockets.wake())
+        self._readiness = BrokerReadiness()
+        self._committer: Committer | None = None
+        self._events = EventWriter(config.id, KIND)
+        self._now = _instant()
+        """When this turn began."""
+        listeners = listeners_of(config)
+        pages = NodePages(
+            config.id, "broker", self._desk, self._ready_reasons, self._restart_reasons
+        )
+        self._pages = open_pages(config.metrics_listen, listeners[0].listen, pages.page)
+        try:
+            self._take_up({each.name: each.listen for each in listeners})
+        # This covers Ctrl-C too: the port is released, and the exception continues.
+        except BaseException:
+            self._close_pages()
+            raise
 
-    def _take_up(self, listen: str) -> None:
-        """Bind the port, open the store and create a core on it.
+    @property
+    def metrics_endpoint(self) -> str:
+        """The host:port that is bound for metrics and health; "" if none is."""
+        return "" if self._pages is None else self._pages.endpoint
+
+    def _close_pages(self) -> None:
+        if self._pages is not None:
+            self._pages.close()
+
+    def _take_up(self, addresses: Mapping[str, str]) -> None:
+        """Bind the listeners' ports, open the store and create a core on it.
 
         Raises:
             StartError: see `__init__`.
         """
-        self._sockets = Sockets({"main": listen})
-        self._endpoint = self._sockets.endpoints["main"]
+        known = self._credentials
+        self._sockets = Sockets(
+            addresses,
+            key_pair=None if known is None else known.key_pair,
+            curve=curve_names(listeners_of(self._config)),
+            max_frame_bytes=self._config.max_request_bytes + 2 * FRAME_ROOM_BYTES,
+            callers=ConnectionLimits(self._config.max_connections_per_address),
+        )
+        self._bound = dict(self._sockets.endpoints)
         try:
             self._storage = RocksStorage(Path(self._config.data), self._config.id)
-            self._config = fill_advertised(self._config, self._endpoint)
+            self._config = fill_advertised(self._config, self._bound)
             self._core = self._make_core()
+            folder = Path(self._config.audit_folder or self._config.data)
+            self._audit = AuditFile(folder, self._config.id) if self._config.audit else None
         # This covers Ctrl-C too: the port is released, and the exception continues.
         except BaseException:
             self._sockets.close()
             raise
         self._sockets.kind_of = self._core.acceptor.kind_of
+        self._core.acceptor.is_connected = self._sockets.is_connected
+        self._core.acceptor.inspect = self._sockets.inspect
+        self._sockets.authenticate = self._core.authenticate
+        self._sockets.server_keys = known_keys(self._core.server_keys, known)
+        plain = may_dial_open(listeners_of(self._config))
+        self._sockets.plain_allowed = lambda _endpoint: plain
+        self._shown = self._core
+        self._core.skin_figures = self._figures
+        self._turn_times = self._core.stats.histograms["loop_turn"]
+        self._core.auditor.address_of = self._sockets.ip_address_of
         self._asked_to_stop = False
         self._synced_here = False
         """True if the last turn was synced in this thread."""
@@ -112,8 +179,8 @@ class BrokerProcess:
 
     @property
     def endpoint(self) -> str:
-        """The host:port that is bound for clients and other brokers."""
-        return self._endpoint
+        """The host:port that is bound for clients and other brokers: of the first listener."""
+        return next(iter(self._bound.values()))
 
     def run(self, ready: Callable[[], None] | None = None) -> None:
         """Serve until `stop`. `ready` is called once the port is served.
@@ -122,17 +189,28 @@ class BrokerProcess:
             LogboomError: the node had to end, since the disk failed, the data belongs to another
                 cluster, or every name server refuses this broker.
         """
-        while self._run(ready):
-            ready = None
-            if not self._await_room():
-                return
+        work_for(self._config.id, KIND)
+        if self._pages is not None:
+            self._pages.start()
+        try:
+            while self._run(ready):
+                ready = None
+                if not self._await_room():
+                    break
+        except LogboomError as error:
+            log_event("node_failed", code=error.code, text=error.text)
+            raise
+        finally:
+            self._close_pages()
+        log_event("node_stopped")
 
     def _run(self, ready: Callable[[], None] | None) -> bool:
         """Serve until the node ends. Return True if it ends only until its file system has room."""
         committer = Committer(self._storage, self._sockets.wake)
         janitor = threading.Thread(target=self._reclaim, name="logboom-reclaim", daemon=True)
         janitor.start()
-        _log.info("broker %s listens on %s", self._config.id, self.endpoint)
+        listeners: list[Plain] = [*self._bound.values()]
+        log_event("node_started", kind=KIND, version=__version__, listeners=listeners)
         try:
             if ready is not None:
                 ready()
@@ -142,34 +220,41 @@ class BrokerProcess:
                 raise
         finally:
             self._done.set()
+            self._events.flush()
+            self._log_levels.follow({})
             committer.close()
             janitor.join()
             self._sockets.close(flush_ms=LAST_WORDS_MS)
             self._storage.close()
+            if self._audit is not None:
+                self._audit.close()
         return self._storage.out_of_room
 
     def _await_room(self) -> bool:
         """Start again once the file system has room. Return False if `stop` was called first."""
         folder = self._storage.folder.path
-        _log.error(
-            "the file system of %s is full to the last byte: this broker serves nothing until there is "
+        log_event(
+            "store_full",
+            folder=str(folder),
+            text="the file system is full to the last byte: this broker serves nothing until there is "
             "room again, and other brokers take over the queues that they hold too; free some space",
-            folder,
         )
         # Iterators that the core has left would keep the old database open.
+        self._shown = None
         del self._core
         gc.collect()
         while not self._stopping:
             # Nothing reports free space, so it has to be polled.
             time.sleep(ROOM_POLL)
+            self._desk.work(self._figures_without_room, self._snapshot)
             if not has_room(folder):
                 continue
             try:
-                self._take_up(self._endpoint)
+                self._take_up(self._bound)
             except (StartError, OSError) as error:
-                _log.warning("the store cannot be opened yet: %s", error)
+                self._events.write([note("store_not_opened", error=str(error))], _instant())
                 continue
-            _log.info("the file system of %s has room again", folder)
+            log_event("store_reopened", folder=str(folder))
             return True
         return False
 
@@ -181,18 +266,73 @@ class BrokerProcess:
         self._stopping = True
         self._sockets.wake()
 
+    def _figures(self) -> FigureTable:
+        """Return the figures of connections, store and process."""
+        unsynced = self._committer.unsynced if self._committer is not None else 0
+        return {
+            **self._process.read(),
+            **self._sockets.figures(),
+            **self._storage.figures(),
+            "unsynced_bytes": unsynced,
+            "metrics_endpoint": self.metrics_endpoint,
+            "metrics_exposed": int(
+                is_exposed(self.metrics_endpoint, self._config.credentials_file)
+            ),
+            "scrape_hold_ms": self._desk.longest_s * 1000,
+            "scrape_work_ms": self._desk.longest_work_s * 1000,
+        }
+
+    def _begin_snapshot(self) -> Iterator[Figures]:
+        return self._core.figure_steps(time.monotonic())
+
+    def _figures_without_room(self) -> Iterator[Figures]:
+        """Yield what is known while the file system is full to the last byte."""
+        yield {**self._process.read(), "registered": 0, "lease": 0, "disk_full": 1}
+
+    def _snapshot(self, figures: FigureTable) -> Snapshot:
+        core = self._shown
+        histograms: Mapping[str, Histogram] = {} if core is None else core.stats.histograms
+        info = {
+            "version": __version__,
+            "kind": "broker",
+            "node": self._config.id,
+            "cluster": self._storage.folder.cluster_id,
+        }
+        copies = {name: each.copy() for name, each in histograms.items()}
+        return Snapshot("broker", info, figures, copies)
+
+    def _ready_reasons(self, snapshot: Snapshot) -> list[str]:
+        core = self._shown
+        mode = "active" if core is None else core.mode
+        return self._readiness.reasons(snapshot.figures, stopping=self._stopping, mode=mode)
+
+    def _restart_reasons(self) -> list[str]:
+        """Return why it should not be stopped now; called by a thread of the metrics port."""
+        core = self._shown
+        if core is None:
+            return []
+        return broker_restart_reasons(restart_risks(core.view(), self._config.id))
+
     def _serve(self, committer: Committer) -> None:
+        self._committer = committer
+        began = time.monotonic()
         effects = self._handle([])
         while not self._carry_out(effects, committer):
+            worked_s = time.monotonic() - began
+            self._turn_times.add(worked_s)
+            self._core.stats.seconds["loop_busy_seconds"] += worked_s
+            self._desk.work(self._begin_snapshot, self._snapshot)
             events = self._wait(committer)
+            began = time.monotonic()
             for event in events:
                 if isinstance(event, SyncFailed):
                     raise DataDamaged(event.reason)
             effects = self._handle(events)
 
     def _handle(self, events: list[Event]) -> Effects:
+        self._now = _instant()
         try:
-            return self._core.handle(events, _instant())
+            return self._core.handle(events, self._now)
         except DataDamaged as error:
             # Damage that no queue can repair would end every start in the same way (Q14).
             self._storage.condemn(error.text)
@@ -209,19 +349,24 @@ class BrokerProcess:
         behind = committer.unsynced > self._config.max_unsynced_bytes or self._storage.congested()
         if behind:
             timeout = BUSY_POLL if timeout is None else min(timeout, BUSY_POLL)
-        if committer.ended:
+        if committer.ended or self._desk.under_way:
             timeout = 0.0
         events: list[Event] = [*self._sockets.poll(timeout, listening=not behind)]
         events += committer.take()
         if self._stopping and not self._asked_to_stop:
             self._asked_to_stop = True
             events.append(Call("stop"))
+            log_event("node_stopping")
         return events
 
     def _carry_out(self, effects: Effects, committer: Committer) -> bool:
         """Carry out the effects of a turn. Return True if the node ends."""
         sockets = self._sockets
         self._check_cluster()
+        lines = self._core.auditor.log.take()
+        if lines and self._audit is not None:
+            # Before the answers leave.
+            self._audit.write(lines, self._now)
         size = 0
         if effects.writes is not None and len(effects.writes):
             self._storage.write(effects.writes)
@@ -233,16 +378,19 @@ class BrokerProcess:
         for endpoint in effects.redials:
             sockets.redial(endpoint)
         sockets.send(effects.sends)
+        self._core.sent(time.monotonic())
+        self._log_levels.follow(self._core.context.settings.logger_levels)
         self._core.sends_dropped = sockets.dropped
         self._core.sends_waiting_bytes = sockets.waiting
         self._core.connections_closed = sockets.connections_closed
         for endpoint in effects.hangups:
             sockets.hang_up(endpoint)
+        for peer in effects.kicks:
+            sockets.kick(peer)
         if sync_here:
             committer.sync_here(effects.token, size)
             self._synced_here = True
-        for note in effects.notes:
-            _log.log(logging.getLevelNamesMapping()[note.severity.upper()], "%s", note.text)
+        self._events.write(effects.notes, self._now)
         if effects.stop:
             raise StartError(effects.stop)
         if self._suspect and self._core.registered:
@@ -258,6 +406,7 @@ class BrokerProcess:
             self._storage.folder.bind(cluster_id)
 
     def _reclaim(self) -> None:
+        work_for(self._config.id, KIND)
         while not self._done.wait(RECLAIM_S):
             self._storage.reclaim()
 

@@ -17,7 +17,7 @@ from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.replication.replica_repair import ReplicaRepair
 from logboom.nodes.requests.produce_handler import ProduceHandler
 from logboom.nodes.transactions.decision_reports import DecisionReports
-from logboom.nodes.turn import BrokerTurn, Service
+from logboom.nodes.turn import BrokerTurn, Figures, Service
 from logboom.wire.errors import DamagedBatch, DataDamaged
 
 INDEXED_AT_ONCE: Final = 4
@@ -55,6 +55,10 @@ class LogApplier(Service):
         self._followers = followers
         self._to_apply: dict[QueueKey, Replica] = {replica.key: replica for replica in self._queues}
         """Queues with entries below the HW that the derived rows lack (Q12)."""
+
+    def figures(self, now: float) -> Figures:
+        """Return how many replicas have entries that are not applied."""
+        return {"unapplied": len(self._to_apply)}
 
     def hw_moved(self, replica: Replica, _turn: BrokerTurn) -> None:
         """Note that there is more to apply."""
@@ -161,11 +165,13 @@ class HighWatermarks(Service):
         self._release_scheduler = release_scheduler
         self._decision_reports = decision_reports
         self._followers = followers
+        self._replication_times = context.stats.histograms["produce_replication"]
 
     def synced(self, token: int, turn: BrokerTurn) -> None:
         """Answer what waits only for the leader's disk, and count the HWs that may rise."""
         for replica in self._queues.synced(token):
             if replica.leading is not None:
+                replica.leading.mark_synced(replica.synced, turn.mono)
                 self._produce_handler.end_moved(replica, turn)
                 self._queues.recount(replica)
 
@@ -176,6 +182,9 @@ class HighWatermarks(Service):
             hw = leading.high_watermark(replica.synced) if leading is not None else None
             if hw is not None and replica.raise_hw(hw):
                 self._queues.hw_moved(replica)
+                if leading is not None:
+                    for synced_at in leading.take_replicated(hw):
+                        self._replication_times.add(turn.mono - synced_at)
             if replica.applied < replica.hw:
                 self._applier.hw_moved(replica, turn)
             if replica.parked.count:

@@ -2,24 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
 from logboom.nodes.log.storage import WriteSet
+from logboom.nodes.request_times import RequestTimes
 from logboom.wire.acceptor import PeerSession, error_frames
 from logboom.wire.actor import Effects, Instant, PeerAddress, Send
 from logboom.wire.base import WireMessage
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame, encode
+from logboom.wire.stats import Statistics
+
+
+class AnswerMeter(Protocol):
+    """Sees all answers of a turn before they are sent."""
+
+    def answered(
+        self, address: PeerAddress, message: WireMessage, batches: Sequence[Frame], now: float
+    ) -> None:
+        """Note an answer. It may still be changed."""
+        ...
+
+    def refused(self, address: PeerAddress, number: int) -> None:
+        """Note that request `number` was refused."""
+        ...
 
 
 class BrokerTurn:
     """One call of `Broker.handle`."""
 
-    __slots__ = ("batches", "derived", "mono", "now", "out", "read", "unsent_bytes", "writes")
+    __slots__ = (
+        "batches",
+        "derived",
+        "meter",
+        "mono",
+        "now",
+        "out",
+        "read",
+        "refusal",
+        "stats",
+        "times",
+        "unsent_bytes",
+        "writes",
+    )
 
-    def __init__(self, now: Instant) -> None:
+    def __init__(
+        self,
+        now: Instant,
+        meter: AnswerMeter | None = None,
+        times: RequestTimes | None = None,
+        stats: Statistics | None = None,
+    ) -> None:
         self.now = now
+        self.times = times
+        self.stats = stats
+        self.meter = meter
+        """None while no peer has a quota."""
         self.mono = now.mono
         self.out = Effects()
         self.writes = WriteSet()
@@ -30,6 +69,8 @@ class BrokerTurn:
         """The batches of the request that is being served."""
         self.read = 0
         """Bytes of batches read for pulls."""
+        self.refusal = ""
+        """Code of the latest refusal."""
         self.unsent_bytes: dict[PeerAddress, int] = {}
         """Bytes that peers heard in this turn have not taken yet, if there are any."""
 
@@ -37,17 +78,30 @@ class BrokerTurn:
         self, address: PeerAddress, message: WireMessage, batches: Sequence[Frame] = ()
     ) -> None:
         """Send a message to a peer that has connected to this broker."""
+        if self.times is not None:
+            self.times.answered(address, message.id)
+        if self.meter is not None:
+            self.meter.answered(address, message, batches, self.mono)
         self.out.sends.append(Send(address, encode(message, batches)))
 
     def refuse(self, address: PeerAddress, number: int, error: LogboomError) -> None:
         """Answer request `number` with an error. Number 0 wants no answer."""
+        self.refusal = error.code
+        if self.stats is not None:
+            self.stats.count_failure(error.code)
         if number:
+            if self.times is not None:
+                self.times.answered(address, number)
+            if self.meter is not None:
+                self.meter.refused(address, number)
             self.out.sends.append(Send(address, error_frames(number, error)))
 
 
 Handler: TypeAlias = Callable[[PeerSession, Any, BrokerTurn], None]
 """Serves one request of a peer."""
-Figures: TypeAlias = Mapping[str, int | str]
+LOOKED_PER_STEP: Final = 128
+"""Replicas that one step of `Service.figure_steps` looks at."""
+Figures: TypeAlias = Mapping[str, int | float | str]
 """Figures of STATS by their names."""
 
 
@@ -82,6 +136,10 @@ class Service(Protocol):
         """Follow the metadata: these topics and groups changed or were removed."""
         return
 
+    def rights_changed(self, turn: BrokerTurn) -> None:
+        """Refuse what waits here and is not allowed any more: a user or a rule changed."""
+        return
+
     def synced(self, token: int, turn: BrokerTurn) -> None:
         """Continue what waits for the disk, which has all turns up to `token`."""
         return
@@ -89,3 +147,10 @@ class Service(Protocol):
     def figures(self, now: float) -> Figures:
         """Return the figures of this part for STATS, at a monotonic time."""
         return {}
+
+    def figure_steps(self, now: float) -> Iterator[Figures]:
+        """Yield the same figures in steps, each of less than a millisecond; some may be empty.
+
+        Turns may come between two steps.
+        """
+        yield self.figures(now)

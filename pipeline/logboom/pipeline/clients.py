@@ -2,6 +2,9 @@
 
 Spark's Python workers are long-lived and run many tasks. Each keeps one client per cluster. The key
 contains the process id, because a forked worker must not use its parent's client.
+
+A cluster is one text: nodes, or the path of a credentials file behind "@", or both. So a plan that
+Spark sends to its executors has the path, and each process reads the file where it runs.
 """
 
 from __future__ import annotations
@@ -22,16 +25,25 @@ _PRODUCERS: Final[WeakKeyDictionary[Client, Producer]] = WeakKeyDictionary()
 def client(servers: str, timeout_s: float) -> Client:
     """Return this process's client for some nodes, and connect if there is none yet.
 
+    Args:
+        servers: nodes, comma-separated, and the path of a credentials file: "nodes", "@file" or
+            "nodes@file".
+
     Raises:
         TimedOut: none of the nodes answered within `timeout_s`; the text names them.
         InvalidRequest: the nodes are invalid.
+        StartError: the credentials file cannot be used on this machine.
+        Unauthenticated: the cluster does not accept the credentials.
     """
     key = (os.getpid(), servers, timeout_s)
     with _LOCK:
         known = _CLIENTS.get(key)
         if known is not None and _lives(known):
             return known
-        made = _CLIENTS[key] = connect(servers, timeout_s=timeout_s, client_id="spark")
+        nodes, _, file = servers.partition("@")
+        made = _CLIENTS[key] = connect(
+            nodes, credentials=file or None, timeout_s=timeout_s, client_id="spark"
+        )
         return made
 
 

@@ -15,6 +15,7 @@ KNOWN: Final = (
     "servers",
     "kafka.bootstrap.servers",
     "bootstrap.servers",
+    "credentials",
     "topic",
     "queues",
     "delivery",

@@ -18,6 +18,7 @@ KNOWN: Final = (
     "servers",
     "kafka.bootstrap.servers",
     "bootstrap.servers",
+    "credentials",
     "subscribe",
     "subscribePattern",
     "assign",

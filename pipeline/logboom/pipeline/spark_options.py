@@ -10,6 +10,8 @@ from typing import Final
 from logboom.wire.errors import InvalidRequest
 
 SERVERS: Final = ("servers", "kafka.bootstrap.servers", "bootstrap.servers")
+CREDENTIALS: Final = "credentials"
+"""The option with the path of a credentials file, which the driver and all executors can read."""
 TIMEOUT_MS: Final = 60_000
 """How long to wait for brokers by default (`timeoutMs`)."""
 
@@ -71,12 +73,20 @@ class SparkOptions:
         return self._given.get(name.lower(), "").strip()
 
     def servers(self) -> str:
-        """Return the nodes, from either of the two names of the option."""
+        """Return the cluster as `clients.client` takes it: nodes from any of the names of the
+        option, and the credentials file."""
         found = [name for name in SERVERS if self.text(name)]
-        if len(found) != 1:
+        file = self.text(CREDENTIALS)
+        if len(found) > 1 or not (found or file):
             said = f"both {listed(found)}" if found else "none"
-            raise InvalidRequest(f"say with servers which nodes to ask (host:port, …), not {said}")
-        return self.text(found[0])
+            text = "say with servers which nodes to ask (host:port, …)"
+            raise InvalidRequest(f"{text}, or with credentials who you are, not {said}")
+        nodes = self.text(found[0]) if found else ""
+        if file and "@" in nodes:
+            raise InvalidRequest(
+                f"two credentials files: leave out {CREDENTIALS}, or the @ of servers"
+            )
+        return f"{nodes}@{file}" if file else nodes
 
     def word(self, name: str, words: Sequence[str]) -> str:
         """Return one of some words, by default the first."""

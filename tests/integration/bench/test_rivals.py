@@ -24,6 +24,7 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
 
 
+@pytest.mark.thorough
 def test_logboom_runs_and_is_reported(tmp_path: Path) -> None:
     run = start(tmp_path, *SMALL)
     out, said = run.communicate(timeout=300)
@@ -47,6 +48,7 @@ def test_logboom_runs_and_is_reported(tmp_path: Path) -> None:
     assert list(tmp_path.glob("data-*")) == []
 
 
+@pytest.mark.thorough
 def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
     run = start(tmp_path, *SMALL, "--rounds", "1000")
     assert run.stderr is not None

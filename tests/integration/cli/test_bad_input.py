@@ -19,7 +19,7 @@ from logboom.deploy.layout import lay_out
 from logboom.deploy.node_client import NodeClient
 from logboom.deploy.ports import Ports
 from logboom.wire.acceptor import Acceptor
-from logboom.wire.actor import Effects, PeerAddress
+from logboom.wire.actor import Effects, PeerAddress, Received
 from logboom.wire.batch import encode_batch
 from logboom.wire.errors import DamagedBatch, LogboomError, Refused
 from logboom.wire.hello import Identity
@@ -148,7 +148,12 @@ def ask(endpoint: str, message: Produce, batch: bytes, identity: Identity) -> Lo
             sockets.send(out.sends)
             received = sockets.poll(0.1)
             out, now = Effects(), time.monotonic()
-            replies = [r for _, frames, _ in received for r in session.receive(frames, out, now)]
+            replies = [
+                r
+                for each in received
+                if isinstance(each, Received)
+                for r in session.receive(each.frames, out, now)
+            ]
             for reply in [*replies, *session.tick(out, now)]:
                 return reply.error
     finally:
@@ -185,9 +190,10 @@ def node_of_another_version() -> Iterator[str]:
     def serve() -> None:
         while not done.is_set():
             out = Effects()
-            for peer, frames, _ in sockets.poll(0.05):
-                assert isinstance(peer, PeerAddress)
-                gate.admit(peer, frames, out, time.monotonic())
+            for each in sockets.poll(0.05):
+                assert isinstance(each, Received)
+                assert isinstance(each.peer, PeerAddress)
+                gate.admit(each.peer, each.frames, out, time.monotonic())
             sockets.send(out.sends)
 
     thread = threading.Thread(target=serve)

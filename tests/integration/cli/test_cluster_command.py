@@ -1,13 +1,16 @@
 """`logboom cluster`: up, status, logs, down; what runs stays, what is down comes back; and commands
 find what runs, and nothing else."""
 
+import atexit
 import os
+import random
 import re
 import shlex
 import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -16,20 +19,81 @@ from logboom.deploy.identity import start_ticks
 from logboom.wire.errors import StartError
 from tests.integration.cli.command import Done, complaint, logboom, succeed
 
+_RESERVED: Final[list[socket.socket]] = []
+"""Sockets that are bound and never listen: what they reserve, no other test gets."""
+
+
+@atexit.register
+def _release() -> None:
+    for each in _RESERVED:
+        each.close()
+
 
 def free_base() -> int:
-    """A port with free ones 10 and 20 above it."""
+    """A port with free ones for all nodes of a test, below those that the system gives to others."""
     while True:
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            base: int = first.getsockname()[1]
+        base = random.randrange(10_000, 31_000)
+        nodes = (base, *range(base + 10, base + 14), *range(base + 20, base + 24))
+        # Each node's metrics are 1,000 above its own port.
+        held = [socket.socket() for _ in range(2 * len(nodes))]
         try:
-            for port in (base, base + 10, base + 20):
-                with socket.socket() as other:
-                    other.bind(("127.0.0.1", port))
+            for each, port in zip(held, (*nodes, *(at + 1_000 for at in nodes)), strict=True):
+                each.bind(("127.0.0.1", port))
+                # Only now, or two that reserve would share a port; the node may still listen there.
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         except OSError:
+            for each in held:
+                each.close()
             continue
+        _RESERVED.extend(held)
         return base
+
+
+def test_a_cluster_that_encrypts_grows_and_opens_again(tmp_path: Path) -> None:
+    base = free_base()
+    size = ["-n", "1", "-p", str(base), "-d", str(tmp_path)]
+    states = ("cluster", "status", "-d", tmp_path, "-o", "json")
+    up = succeed("cluster", "up", *size, "-b", "1", "--secure")
+    assert str(tmp_path / "admin.toml") in up.err
+    try:
+        as_admin = ("--credentials", tmp_path / "admin.toml")
+        succeed("topic", "create", "kept", "-q", 1, *as_admin)
+        succeed("produce", "kept", "hello", *as_admin)
+        # The running name server lets another broker in.
+        grown = succeed("cluster", "up", *size, "-b", "2", "-o", "json").json
+        assert len(grown) == 3
+        rows = succeed(*states).json
+        assert {row["state"] for row in rows} == {"up"}
+        afar = ("cluster", "status", "--servers", f"127.0.0.1:{base + 10}", "-o", "json")
+        assert {row["state"] for row in succeed(*afar, *as_admin).json} == {"up"}
+        assert "no answer" in complaint(logboom(*afar))
+        refusal = complaint(logboom("cluster", "up", *size, "-b", "2", "--no-secure"))
+        assert "runs with encryption" in refusal
+    finally:
+        succeed("cluster", "down", "-d", tmp_path)
+    succeed("cluster", "up", *size, "-b", "2", "--no-secure")
+    try:
+        assert {row["state"] for row in succeed(*states).json} == {"up"}
+        read = succeed("consume", "kept", "-c", 1, servers=f"127.0.0.1:{base + 10}")
+        assert read.lines == ["hello"]
+    finally:
+        succeed("cluster", "down", "-d", tmp_path)
+
+
+def test_a_cluster_that_encrypts_comes_back_after_most_of_its_name_servers_died(
+    tmp_path: Path,
+) -> None:
+    size = ["-n", "3", "-b", "1", "-p", str(free_base()), "-d", str(tmp_path), "-o", "json"]
+    pids = {r["node"]: r["pid"] for r in succeed("cluster", "up", *size, "--secure").json}
+    try:
+        for name in ("name-2", "name-3"):
+            os.kill(pids[name], signal.SIGKILL)
+            while start_ticks(pids[name]) is not None:
+                pass
+        again = {r["node"]: r["pid"] for r in succeed("cluster", "up", *size).json}
+        assert {name for name in pids if pids[name] != again[name]} == {"name-2", "name-3"}
+    finally:
+        succeed("cluster", "down", "-d", tmp_path)
 
 
 def test_from_up_to_down(tmp_path: Path) -> None:
@@ -258,6 +322,7 @@ def test_a_first_start_that_failed_is_tried_again(somebody: Somebody) -> None:
     base = free_base()
     size = ["-n", "1", "-b", "1"]
     with socket.socket() as taker:
+        taker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taker.bind(("127.0.0.1", base + 10))
         taker.listen()
         assert "in use" in complaint(somebody.tries("cluster", "up", *size, "-p", base))

@@ -20,7 +20,7 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
     "optional-dependencies"
 ]
 OF_THE_EXTRA = {
-    extra: tuple(re.split("[^a-z0-9_]", package)[0] for package in packages)
+    extra: tuple(re.split("[^a-z0-9_-]", package)[0].replace("-", "_") for package in packages)
     for extra, packages in EXTRAS.items()
 }
 """What each extra installs, by the names of its modules."""

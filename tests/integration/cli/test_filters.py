@@ -46,6 +46,22 @@ def test_only_what_a_filter_lets_through(servers: str) -> None:
     assert "at character 16" in wrong
 
 
+def test_the_life_of_a_message(servers: str) -> None:
+    succeed("topic", "create", "lived", "--queues", 1, servers=servers)
+    succeed("produce", "lived", "a", "--key", "k", servers=servers)
+    read = ["-g", "readers", "--count", "1"]
+    succeed("consume", "lived", *read, servers=servers)
+    told = succeed("message", "trace", "lived", 0, 0, servers=servers).out.decode()
+    assert "lived/0/0: stored; the queue holds 0 to 0" in told
+    assert "by producer " in told
+    assert "Not known:" in told
+    life = succeed("message", "trace", "lived", 0, 0, "-o", "json", servers=servers).json
+    assert (life["message"]["value"], life["origin"]["sequence"]) == ("a", 0)
+    (reader,) = life["readers"]
+    assert (reader["name"], reader["state"]) == ("readers", "finished")
+    assert "has queues 0 to 0" in fail("message", "trace", "lived", 7, 0, servers=servers)
+
+
 def test_json_lines_copy_a_topic(servers: str) -> None:
     succeed("topic", "create", "original", "--queues", 1, servers=servers)
     succeed("topic", "create", "copy", "--queues", 1, servers=servers)

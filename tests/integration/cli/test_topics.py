@@ -77,6 +77,7 @@ def test_the_bench_measures(servers: str) -> None:
         "consume",
         "message get",
         "message find",
+        "message trace",
         "bench produce",
         "bench consume",
         "bench e2e",

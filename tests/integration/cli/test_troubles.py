@@ -236,6 +236,34 @@ def newer_format(tmp_path: Path) -> None:
         wait_well(cluster, "node broker-1")
 
 
+def open_to_other_machines(tmp_path: Path) -> None:
+    with Cluster(1, 1, tmp_path) as cluster:
+        cluster.stop("broker-1")
+        config = cluster.data / "broker-1" / "node.toml"
+        right = config.read_text()
+        endpoint = cluster.endpoint("broker-1")
+        anywhere = endpoint.replace("127.0.0.1", "0.0.0.0")
+        wrong = right.replace(
+            f'listen = "{endpoint}"', f'listen = "{anywhere}"\nadvertise = "{endpoint}"'
+        )
+        assert wrong != right
+        config.write_text(wrong)
+        line = start_line(cluster, "broker-1")
+        assert re.search("is reached by other machines, and listener .* lets everybody in", line)
+        config.write_text(f"{wrong}insecure = true\n")
+        cluster.start("broker-1")
+        # It starts, and doctor says so for as long as it is like this.
+        wait_well(cluster, "node broker-1")
+        found = findings(cluster)["listeners of broker-1"]
+        assert found["result"] == "failed"
+        assert "insecure = true does not silence this" in found["fix"]
+        cluster.stop("broker-1")
+        config.write_text(right)
+        cluster.start("broker-1")
+        wait_well(cluster, "node broker-1")
+        assert "listeners of broker-1" not in findings(cluster)
+
+
 def unauthenticated(tmp_path: Path) -> None:
     with Cluster(1, 1, tmp_path) as cluster:
         cluster.stop("broker-1")
@@ -256,6 +284,7 @@ TROUBLES: dict[str, Callable[[Path], None]] = {
     "`port … is in use`": port_in_use,
     "`WRONG_DATA_FOLDER`": wrong_data_folder,
     "`NEWER_FORMAT`": newer_format,
+    "`… is reached by other machines, and listener … lets everybody in`": open_to_other_machines,
     "`UNAUTHENTICATED`": unauthenticated,
 }
 """Row of the table → what makes it, sees it and mends it."""

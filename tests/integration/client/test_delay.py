@@ -34,22 +34,23 @@ def test_messages_come_at_their_times_in_the_order_of_these(boom: Client) -> Non
     boom.admin.create_topic("times", queues=1)
     begun_ms = now_ms()
     with boom.producer() as producer:
-        third = producer.send("times", b"3", key=b"k", tag="t", delay_s=0.9).result(200)
-        second = producer.send("times", b"2", deliver_at=begun_ms + 600).result(200)
-        soon = datetime.now(UTC) + timedelta(seconds=0.3)
+        third = producer.send("times", b"3", key=b"k", tag="t", delay_s=3.0).result(200)
+        second = producer.send("times", b"2", deliver_at=begun_ms + 2_500).result(200)
+        # All are sent before the first is due, also on a slow machine.
+        soon = datetime.fromtimestamp(begun_ms / 1000, UTC) + timedelta(seconds=2)
         first = producer.send("times", b"1", deliver_at=soon).result(200)
         at_once = producer.send("times", b"0").result(200)
         assert (at_once.offset, at_once.parked) == (0, None)
         assert third.offset == -1
         assert third.parked is not None
-        assert third.parked.due_ms >= begun_ms + 900
+        assert third.parked.due_ms >= begun_ms + 3_000
         places = [
             (sent.parked.offset, sent.parked.side) for sent in (third, second, first) if sent.parked
         ]
         assert places == [(0, 0), (0, 1), (0, 2)]
         messages = read(boom, "times", 4)
     assert [message.value for message in messages] == [b"0", b"1", b"2", b"3"]
-    assert now_ms() >= begun_ms + 900
+    assert now_ms() >= begun_ms + 3_000
     assert (messages[3].key, messages[3].tag, messages[3].offset) == (b"k", "t", 3)
     assert messages[3].timestamp_ms < third.parked.due_ms
 

@@ -15,7 +15,6 @@ import pytest
 from logboom.client import Client, Consumer, Context, GroupConsumer, Later, Message, connect
 from logboom.deploy import Cluster, embedded
 from logboom.wire.errors import ClientClosed, GroupError, InvalidRequest, UnknownResource
-from logboom.wire.messages import MAX_BATCH_BYTES
 from logboom.wire.view import TopicConfig
 
 
@@ -205,7 +204,7 @@ def test_what_fails_together_waits_together(boom: Client) -> None:
 
 def test_what_is_large_fails_as_all_does(boom: Client) -> None:
     # Retries took 4 MiB, whatever the group's topics take: what was larger came again for ever.
-    boom.admin.create_topic("large", queues=1, max_message_bytes=MAX_BATCH_BYTES)
+    boom.admin.create_topic("large", queues=1, max_message_bytes=8 * 1024 * 1024)
     value = b"x" * (TopicConfig().max_message_bytes + 1)
     with boom.producer() as producer:
         producer.send("large", value).result(200)
@@ -226,13 +225,31 @@ def test_a_copy_that_cannot_go_keeps_no_other(boom: Client) -> None:
         first, large, last = polled(consumer, 3)
         until(lambda: "%DLQ%g" in {topic.name for topic in boom.admin.topics()})
         boom.admin.alter_topic("%DLQ%g", max_message_bytes=1_000)
+        # The broker hears of that a moment later.
+        until(lambda: is_too_large(boom, "%DLQ%g", b"p" * 1_001))
         # While a producer is opened for the first, the others come to be sent together.
         consumer.reject(first, "wrong")
         consumer.reject(large, "too much to tell " * 60)
         consumer.reject(last, "wrong")
+        dead: list[Message] = []
         with boom.consumer("%DLQ%g") as letters:
-            dead = polled(letters, 2)
+            while len(dead) < 2:
+                dead += [
+                    each
+                    for each in letters.poll(1, 10)
+                    if each.value != b"p" * len(each.value or b"")
+                ]
     assert sorted(numbers(dead)) == sorted(numbers([first, last]))
+
+
+def is_too_large(boom: Client, topic: str, value: bytes) -> bool:
+    """Whether the broker refuses a value for its size."""
+    with boom.producer() as producer:
+        try:
+            producer.send(topic, value).result()
+        except InvalidRequest as error:
+            return error.code == "TOO_LARGE"
+    return False
 
 
 def test_a_retry_outlives_its_member(boom: Client) -> None:

@@ -30,6 +30,19 @@ def test_it_serves_and_leaves_nothing_behind(capsys: pytest.CaptureFixture[str])
     assert not folder.exists()
 
 
+def test_it_encrypts_and_knows_its_administrator() -> None:
+    with embedded(secure=True) as node, node.connect() as boom:
+        assert [user.name for user in boom.admin.users() if ":" not in user.name] == ["admin"]
+        with boom.producer() as producer:
+            assert producer.send("new", b"hello").result().offset == 0
+
+
+def test_a_stop_is_no_reason_to_warn(caplog: pytest.LogCaptureFixture) -> None:
+    with embedded() as node, node.connect() as boom:
+        boom.admin.create_topic("t", queues=2)
+    assert [each.getMessage() for each in caplog.records if each.levelname != "INFO"] == []
+
+
 def test_topics_are_created_on_first_use_by_its_own_client() -> None:
     with embedded() as node, node.connect() as boom:
         with boom.producer() as producer:

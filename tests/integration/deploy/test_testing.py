@@ -16,9 +16,11 @@ import msgspec
 import pytest
 
 from logboom.client import App, Context, Message, aio, connect
+from logboom.deploy import Cluster
 from logboom.deploy.embedded import Embedded, embedded
 from logboom.deploy.testing import Stage
 from logboom.wire.errors import InvalidRequest, TimedOut, UnknownResource
+from tests.thorough import few_of
 
 
 class Order(msgspec.Struct):
@@ -163,7 +165,7 @@ def free_port() -> int:
         return port
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, None])
+@pytest.mark.parametrize("number", few_of([signal.SIGTERM, None], [signal.SIGTERM]))
 @pytest.mark.parametrize("awaited", [False, True])
 def test_an_app_waits_for_its_cluster(
     tmp_path: Path, awaited: bool, number: signal.Signals | None
@@ -189,11 +191,42 @@ def test_an_app_waits_for_its_cluster(
             with embedded(ports=port) as late, connect(late.endpoints, create_topics=True) as boom:
                 with boom.producer() as producer:
                     producer.send("parcels", b"late").result()
-                assert running.stdout.readline() == b"late\n"
+                line = running.stdout.readline()
+                assert line == b"late\n", running.stderr.read()
                 running.send_signal(signal.SIGTERM)
                 assert running.wait(200) == 0
         finally:
             running.kill()
+
+
+@pytest.mark.parametrize("awaited", few_of([False, True], [True]))
+def test_an_app_waits_for_the_first_broker(tmp_path: Path, awaited: bool) -> None:
+    shop = tmp_path / "shop.py"
+    script = SHOP
+    if awaited:
+        script = script.replace("logboom.client", "logboom.client.aio")
+        script = script.replace("app.run()", "import asyncio; asyncio.run(app.run())")
+    shop.write_text(script)
+    with Cluster(name_servers=1, brokers=1) as cluster:
+        cluster.stop("broker-1")
+        known = ",".join(cluster.name_server_endpoints)
+        command = [sys.executable, "-W", "error", str(shop), known]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+            assert running.stdout is not None
+            assert running.stderr is not None
+            try:
+                line = running.stderr.readline()
+                assert b"waits for its cluster: " in line
+                assert b"no broker is" in line
+                cluster.start("broker-1")
+                brokers = cluster.endpoints
+                with connect(brokers, create_topics=True) as boom, boom.producer() as producer:
+                    producer.send("parcels", b"late").result()
+                assert running.stdout.readline() == b"late\n", running.stderr.read()
+                running.send_signal(signal.SIGTERM)
+                assert running.wait(200) == 0
+            finally:
+                running.kill()
 
 
 SHOP = """

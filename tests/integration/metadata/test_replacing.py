@@ -105,7 +105,7 @@ def test_r9_r12_a_damaged_name_server_is_replaced_under_load(cluster: Cluster) -
         }
         write(joiner.config_path, config)
         add = ("name-server", "add", "name-4", joiner.endpoint, raft, *key)
-        assert "start name-4 there first" in fail(*add, servers=servers)
+        assert "start it first" in fail(*add, servers=servers)
         process = NodeProcess.start(joiner, attached=True)
         process.wait_listening()
         assert "has caught up" in succeed(*add, servers=servers).err

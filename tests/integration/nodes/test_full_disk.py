@@ -14,6 +14,7 @@ from logboom.nodes.config import BrokerConfig
 from logboom.nodes.disk.rocks_storage import RocksStorage
 from tests.chaos.disk import SmallDisk
 from tests.integration.cli.command import logboom
+from tests.integration.nodes.scraping import health, scrape
 from tests.integration.nodes.test_server import broker, config_of, counters, name_server
 from tests.integration.waiting import wait_until
 
@@ -62,7 +63,10 @@ def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Filled]:
 def config(folder: Path, names: str) -> BrokerConfig:
     """Without a reserve: it writes to the last byte."""
     return msgspec.structs.replace(
-        config_of(folder, names), disk_reserve_bytes=0, disk_reserve_percent=0.0
+        config_of(folder, names),
+        disk_reserve_bytes=0,
+        disk_reserve_percent=0.0,
+        metrics_listen="127.0.0.1:0",
     )
 
 
@@ -90,6 +94,13 @@ def test_a_broker_goes_on_once_there_is_room_again(
             waiting = [producer.send("t", value) for value in meanwhile]
             wait_until(lambda: "full to the last byte" in caplog.text, "it wrote on", 200.0)
             assert running.thread.is_alive()
+            metrics = running.node.metrics_endpoint
+            text = scrape(metrics)[1]
+            assert "logboom_disk_full 1.0" in text
+            assert "logboom_registered 0.0" in text
+            assert health(metrics, "/live")[0] == 200
+            assert health(metrics, "/ready")[0] == 503
+            assert health(metrics, "/restart")[0] == 200
             filled.empty()
             offsets = [future.result(200).offset for future in waiting]
             assert offsets == list(range(len(before), len(before) + len(meanwhile)))
@@ -97,6 +108,7 @@ def test_a_broker_goes_on_once_there_is_room_again(
         wait_until(lambda: counters(boom).get("lease") == 1, "it has no lease", 200.0)
         assert counters(boom)["instance_epoch"] != first
         assert counters(boom)["stores_set_aside"] == 0
+        wait_until(lambda: health(metrics, "/ready")[0] == 200, "it is not ready", 200.0)
         running.stop()
         assert running.error is None
 

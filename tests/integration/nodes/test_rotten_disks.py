@@ -175,8 +175,8 @@ def test_q14_a_blob_file_of_a_running_broker(rotten: Rotten) -> None:
     rotten.wait_in_sync()
     assert rotten.counter("stores_set_aside") == 0
     said = rotten.cluster.log(rotten.victim)
-    assert re.search(r"queue \d of 'flights' is damaged here from offset \d+ on: .*blob file", said)
-    assert re.search(r"queue \d of 'flights' is whole again", said)
+    assert re.search(r"damage_found topic=flights queue=\d offset=\d+ error=.*blob file", said)
+    assert re.search(r"damage_mended topic=flights queue=\d", said)
     rotten.check()
 
 
@@ -194,6 +194,7 @@ def test_q14_files_of_a_stopped_broker(rotten: Rotten, pattern: str) -> None:
     rotten.check()
 
 
+@pytest.mark.thorough
 def test_q14_a_table_of_a_running_broker(rotten: Rotten) -> None:
     rotten.settle_files()
     rotten.flip("*.sst")
@@ -208,6 +209,7 @@ def test_q14_a_table_of_a_running_broker(rotten: Rotten) -> None:
     rotten.check()
 
 
+@pytest.mark.thorough
 def test_q13_the_journal_of_a_killed_broker(rotten: Rotten) -> None:
     rotten.cluster.kill(rotten.victim)
     rotten.flip("*.journal")
@@ -218,6 +220,7 @@ def test_q13_the_journal_of_a_killed_broker(rotten: Rotten) -> None:
     rotten.check()
 
 
+@pytest.mark.thorough
 def test_q14_a_store_that_cannot_be_opened(rotten: Rotten) -> None:
     rotten.settle_files()
     rotten.cluster.kill(rotten.victim)

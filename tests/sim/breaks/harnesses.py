@@ -16,10 +16,12 @@ from typing import Final, TypeAlias
 import pytest
 
 from logboom.metadata.raft.raft_config import RaftError
+from tests.sim.access_scenario import AccessScenario
 from tests.sim.attacks import attacked
 from tests.sim.delay_scenario import DelayScenario
 from tests.sim.group_scenario import GroupScenario
 from tests.sim.judges.verdict import Failed
+from tests.sim.move_scenario import MoveScenario
 from tests.sim.raft_world import BrokenPromiseError, RaftWorld
 from tests.sim.scenario import Scenario
 from tests.sim.subscription_scenario import SubscriptionScenario
@@ -59,6 +61,30 @@ class Members:
     def run(self, seed: int) -> None:
         """Raises `Failed` if a promise is broken."""
         GroupScenario(seed, calm=self.calm).run()
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """The simulation of whole clusters with keys, and rights that change."""
+
+    def __str__(self) -> str:
+        return "access"
+
+    def run(self, seed: int) -> None:
+        """Raises `Failed` if a promise is broken."""
+        AccessScenario(seed).run()
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """The simulation of whole clusters whose replicas move."""
+
+    def __str__(self) -> str:
+        return "moves"
+
+    def run(self, seed: int) -> None:
+        """Raises `Failed` if a promise is broken."""
+        MoveScenario(seed).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +184,18 @@ class Directed:
                 raise AssertionError(f"{name} fails") from error
 
 
-Harness: TypeAlias = Cluster | Members | Waiting | Deciding | Subscribers | Raft | Script | Directed
+Harness: TypeAlias = (
+    Cluster
+    | Members
+    | Moving
+    | Waiting
+    | Deciding
+    | Subscribers
+    | Rights
+    | Raft
+    | Script
+    | Directed
+)
 RAFT_PROMISES: Final = {
     "acknowledged on": "what is acknowledged is on a majority's disks",
     "applied twice": "nothing is applied twice",

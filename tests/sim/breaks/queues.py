@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from logboom.metadata.state import broker_commands, leadership_commands
+from logboom.metadata.state import broker_commands, elections, leadership_commands
 from logboom.metadata.tables import replica_set
 from logboom.metadata.tables.cluster_state import BrokerRegistration as KnownBroker
 from logboom.metadata.tables.cluster_state import ClusterState
@@ -79,9 +79,9 @@ def a_start_ends_no_leadership(patch: Patch) -> None:
 
     def restart(cluster: ClusterState, broker: KnownBroker, change: broker_commands.Change) -> None:
         for queue in broker.queues:
-            after = change(queue.standing, queue.topic.need)
+            after = change(queue.standing, queue.need)
             if after.leader is None:
-                after = vars(broker_commands)["_elect"](cluster, queue, after)
+                after = elections.elected(cluster, queue, after)
             cluster.place(queue, after)
 
     patch.setattr(broker_commands, "_restart", restart)

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from logboom.metadata.raft.raft_snapshot import RaftSnapshot
     from logboom.metadata.tables.cluster_state import ClusterState
     from logboom.metadata.tables.command_outcome import CommandOutcome
-    from logboom.wire.actor import Effects, PeerAddress
+    from logboom.wire.acceptor import PeerSession
+    from logboom.wire.actor import Effects
     from logboom.wire.frames import Frame
     from logboom.wire.messages import AddNameServer, RaftFrame, Watch
     from logboom.wire.view import View
@@ -316,14 +317,14 @@ def watches_answer_older(patch: Patch) -> None:
 
     def take(
         self: watch_handler.WatchHandler,
-        address: PeerAddress,
+        peer: PeerSession,
         message: Watch,
         out: Effects,
         now: float,
     ) -> None:
         if vars(self)["_shown"] < message.version:
             message.version = -1
-        taken(self, address, message, out, now)
+        taken(self, peer, message, out, now)
 
     taken = watch_handler.WatchHandler.take
     patch.setattr(watch_handler.WatchHandler, "take", take)

@@ -1,16 +1,19 @@
-"""The rules W1 to W3 taken out of the real code; as `queues.py`."""
+"""The rules W1 to W3 and S1 to S4 taken out of the real code; as `queues.py`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import zmq
 import zstandard
 
-from logboom.wire import compression, validation
+from logboom.wire import acceptor, compression, validation
 from logboom.wire.acceptor import Acceptor
 from logboom.wire.frames import decode
 from logboom.wire.messages import NeedHello
+from logboom.wire.peer_routes import PeerRoutes
 from logboom.wire.session import Session
+from logboom.wire.sockets import Sockets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,10 +29,15 @@ def strangers_get_no_answer(patch: Patch) -> None:
     admit = Acceptor.admit
 
     def silent(
-        self: Acceptor, address: PeerAddress, frames: Sequence[Frame], out: Effects, now: float
+        self: Acceptor,
+        address: PeerAddress,
+        frames: Sequence[Frame],
+        out: Effects,
+        now: float,
+        principal: str | None = None,
     ) -> Any:
         before = len(out.sends)
-        found = admit(self, address, frames, out, now)
+        found = admit(self, address, frames, out, now, principal)
         asks = [send for send in out.sends[before:] if _asks_for_hello(send.frames)]
         out.sends[before:] = [send for send in out.sends[before:] if send not in asks]
         return found
@@ -45,13 +53,49 @@ def requests_are_not_sent_again(patch: Patch) -> None:
     """W1: outstanding requests are not sent again after a new HELLO."""
     welcomed = vars(Session)["_welcomed"]
 
-    def quiet(self: Session, message: Welcome, out: Effects, now: float) -> None:
+    def quiet(self: Session, message: Welcome, out: Effects, now: float) -> Any:
         before, again = len(out.sends), self.generation > 0
-        welcomed(self, message, out, now)
+        ended = welcomed(self, message, out, now)
         if again:
             del out.sends[before:]
+        return ended
 
     patch.setattr(Session, "_welcomed", quiet)
+
+
+def routing_ids_are_identities(patch: Patch) -> None:
+    """S1: a session is found by the routing id alone."""
+
+    def whose(self: Acceptor, address: PeerAddress, _principal: str | None) -> Any:
+        return self.peer(address)
+
+    patch.setattr(Acceptor, "_session_of", whose)
+
+
+def any_key_greets_as_a_node(patch: Patch) -> None:
+    """S2: whoever holds the cluster key is any node, with whatever key it connected."""
+    patch.setattr(acceptor, "_foreign_key", lambda _hello, _principal: None)
+
+
+def answers_follow_the_routing_id(patch: Patch) -> None:
+    """S3: an answer goes to whoever has the routing id by now."""
+
+    def whoever(_self: PeerRoutes, address: PeerAddress) -> bytes:
+        return address.routing_id.rpartition(b"/")[0]
+
+    patch.setattr(PeerRoutes, "routing_id", whoever)
+
+
+def keys_count_if_nobody_refuses_them(patch: Patch) -> None:
+    """S4: a listener encrypts, and leaves it to ZAP alone to refuse a key."""
+
+    def encrypt(self: Sockets, socket: zmq.Socket[bytes], _name: str) -> None:
+        pair = vars(self)["_key_pair"]
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.reveal().encode())
+
+    patch.setattr(Sockets, "_encrypt_listener", encrypt)
+    patch.setattr(Sockets, "_answer_zap", lambda _self: None)
 
 
 class _Anything(int):

@@ -88,6 +88,7 @@ class Stage:
         assert self.load.settled(), self.load.waiting()
 
 
+@pytest.mark.thorough
 def test_what_a_topic_made_anew_was_sent_stays_and_what_the_old_one_held_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -105,6 +106,7 @@ def test_what_compaction_kept_of_a_deleted_topic_goes_too() -> None:
     assert left_behind(stage.world) == []
 
 
+@pytest.mark.thorough
 def test_a_broker_that_takes_it_for_the_old_topic_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

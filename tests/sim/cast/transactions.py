@@ -216,14 +216,20 @@ class Transactions:
         }
 
     def _parked(self) -> list[str]:
-        """Brokers with rows of what waits, or of a release that is not complete."""
+        """Brokers with rows of what waits, or of a release that is not complete.
+
+        A replica that was moved away keeps its rows until it is deleted.
+        """
         found = set()
+        observer = self._world.observer
         for machine in self._world.nodes("broker"):
             assert machine.storage is not None
             for key in machine.storage.content("parked"):
                 topic_id, number = queue_of(key)
-                name = self._world.observer.names.get(topic_id, "")
-                if key[8:9] in b"pathm" and Queue(name, number) in self._queues:
+                name = observer.names.get(topic_id, "")
+                if not (key[8:9] in b"pathm" and Queue(name, number) in self._queues):
+                    continue
+                if machine.name in observer.topics[name].queues[number].replicas:
                     found.add(f"{machine.name} {name}/{number}")
         return sorted(found)
 

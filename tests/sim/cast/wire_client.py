@@ -12,7 +12,15 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from logboom.wire.actor import Call, Effects, Event, Instant, PeerAddress, Received
+from logboom.wire.actor import (
+    Call,
+    Effects,
+    Event,
+    HandshakeFailed,
+    Instant,
+    PeerAddress,
+    Received,
+)
 from logboom.wire.base import WireMessage
 from logboom.wire.commands import AnyCommand, CommandResult
 from logboom.wire.errors import LogboomError
@@ -60,6 +68,10 @@ class WireClient:
                 session = self._sessions.get(event.peer)
                 if session is not None:
                     self._end(session.receive(event.frames, self.out, now.mono))
+            elif isinstance(event, HandshakeFailed):
+                session = self._sessions.get(event.endpoint)
+                if session is not None:
+                    self._end(session.handshake_failed(event.reason, now.mono))
             elif isinstance(event, Call):
                 event.request()
         while self._timers and self._timers[0][0] <= now.mono:
@@ -107,6 +119,10 @@ class WireClient:
 
     def changed(self, topics: Sequence[str]) -> None:
         """Called with the names of topics whose routes changed."""
+
+    def watch_message(self, asked: int) -> Watch:
+        """The request for metadata newer than a version."""
+        return Watch(0, WATCH_MS, asked, None, WATCH_MS)
 
     def propose(self, command: AnyCommand, done: Callable[[CommandResult], None]) -> None:
         """Have a command decided, however many tries it takes."""
@@ -169,5 +185,4 @@ class WireClient:
                 self.later(0.05, lambda: self._watch(self.rng.choice(nodes)))
 
         asked = self.routes.version
-        message = Watch(0, WATCH_MS, asked, None, WATCH_MS)
-        self.request(endpoint, message, answered, 2.0)
+        self.request(endpoint, self.watch_message(asked), answered, 2.0)

@@ -29,6 +29,9 @@ class DiskFaults:
         self._hand = hand
         self._bad = hand.world.bad_disk = hand.rng.choice(hand.names("broker"))
         self._rot = rot
+        self.only_of_the_dead = False
+        """Whether a disk loses what it had synced only once the name servers know that its broker is
+        dead: before, they may yet take away the other replicas of a queue."""
         if rot:
             # A bit is drawn from what is stored: with other bodies it would be another one.
             for machine in hand.world.nodes("broker"):
@@ -120,7 +123,7 @@ class DiskFaults:
 
     # -- synced data goes -------------------------------------------------------------------
 
-    def _spared(self, name: str) -> bool:
+    def spared(self, name: str) -> bool:
         """Whether each queue has another in-sync replica than this broker.
 
         Name servers that have just been started may not know of the newest queues; what any of them
@@ -130,11 +133,13 @@ class DiskFaults:
         state = world.newest_state()
         if state is None or name not in state.brokers:
             return False
+        if self.only_of_the_dead and state.brokers[name].alive:
+            return False
         return all(any(member != name for member in isr) for isr in world.isrs.values())
 
     def _taken_down(self) -> Machine | None:
         """The bad broker, crashed and waiting for its start; None: not now."""
-        if not self._spared(self._bad):
+        if not self.spared(self._bad):
             return None
         self._hand.down(self._bad, self._hand.rng.uniform(*DOWN))
         return self._hand.world.machines[self._bad]

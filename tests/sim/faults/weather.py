@@ -70,6 +70,11 @@ class Faults:
         """What these faults share, for plots of guests."""
         return self._hand
 
+    @property
+    def disks(self) -> DiskFaults:
+        """The faults of disks."""
+        return self._disks
+
     def begin(self) -> None:
         """Let the first fault come."""
         self._world.on_moment = self._hand.happened

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from logboom.nodes.broker import Broker
+    from logboom.nodes.replica.replica import Replica
     from tests.sim.judges.history import Queue
     from tests.sim.world.world import World
 
@@ -43,7 +44,7 @@ class Looks:
     def __init__(self, world: World) -> None:
         self._world = world
         self._versions: dict[tuple[str, int], int] = {}
-        self._queues: dict[tuple[str, int, int, int], _Seen] = {}
+        self._queues: dict[tuple[str, int, int, int], tuple[Replica, _Seen]] = {}
         self._leaders: dict[tuple[int, int, int], tuple[str, int]] = {}
         self.starts: dict[Queue, int] = {}
         """Queues whose starts are followed, turn by turn, and the greatest that a replica had."""
@@ -85,13 +86,16 @@ class Looks:
         for replica in core.queues:
             key = (name, life, *replica.key)
             now = _Seen(replica.start, replica.hw)
-            before = self._queues.get(key, now)
+            known, before = self._queues.get(key, (replica, now))
+            if known is not replica:
+                # It was moved away, deleted (who may do that, others judge) and added back.
+                before = now
             if trusted and (now.start < before.start or now.hw < before.hw):
                 raise BrokenProperty(
                     "HW and log start never go back",
                     f"{name} {replica.topic}/{replica.queue} had {before}, has {now}",
                 )
-            self._queues[key] = now
+            self._queues[key] = replica, now
             if replica.leading is not None:
                 self._one_leader(name, life, (*replica.key, replica.leading.epoch))
 
@@ -126,11 +130,16 @@ class Looks:
         topic = self._world.observer.topics.get(queue.topic)
         if topic is None or queue.number >= len(topic.queues):
             return
-        replicas = topic.queues[queue.number].replicas
-        needed = required_in_sync(topic.config, len(replicas))
+        view = topic.queues[queue.number]
         key = (topic.id, queue.number)
-        held = {b for b in replicas if self._held(b, queue, key, offset, value)}
         isr = self._world.isrs.get(key, ())
+        # The observer may be behind: a move may have ended meanwhile.
+        newest = self._world.standings.get(key)
+        counted = [len(view.replicas) - len(view.adding)]
+        counted += [len(newest.original)] if newest is not None else []
+        needed = min(required_in_sync(topic.config, copies) for copies in counted)
+        named = {*view.replicas, *isr} & self._world.machines.keys()
+        held = {b for b in named if self._held(b, queue, key, offset, value)}
         lacking = [broker for broker in isr if broker not in held]
         if len(held) < needed or lacking:
             raise BrokenProperty(

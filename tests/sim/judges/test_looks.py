@@ -41,7 +41,7 @@ def write(world: World, broker: str, value: bytes = MESSAGE, *, sync: bool = Tru
 def world() -> World:
     """A topic of three replicas, all in sync."""
     made = World(1)
-    queue = SimpleNamespace(replicas=ALL)
+    queue = SimpleNamespace(replicas=ALL, adding=[])
     topic = SimpleNamespace(id=1, config=TopicConfig(), queues=[queue])
     made.observer.topics["t"] = topic  # type: ignore[assignment]  # all that is asked of it
     made.isrs[1, 0] = ALL

@@ -6,6 +6,7 @@ failed or interrupted sync leaves behind is all of the turn or nothing of it.
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable
 from typing import Final
@@ -32,6 +33,7 @@ class JournalDisk(SimulatedDisk):
         """Whether the next write fails."""
         self.failed = False
         """Whether a write failed in this life of the process, which must end then (R9)."""
+        self._copy: tuple[StoredJournal, bytes | None] | None = None
         self.on_snapshot: Callable[[], None] = lambda: None
         """Called before a snapshot is written."""
 
@@ -54,6 +56,23 @@ class JournalDisk(SimulatedDisk):
         if self.full or self.refuses:
             self._fail()
         super().save_snapshot(data)
+
+    def back_up(self) -> None:
+        """Copy what is durable now."""
+        self._copy = (copy.deepcopy(self.durable), self.snapshot)
+
+    def restore(self) -> bool:
+        """Be as the copy is; False without one."""
+        if self._copy is None:
+            return False
+        self.durable, self.snapshot = copy.deepcopy(self._copy[0]), self._copy[1]
+        return True
+
+    @property
+    def last_index(self) -> int:
+        """Index of the last durable entry; -1 if there is none."""
+        entries = self.durable.entries
+        return entries[-1][1] if entries else -1
 
     def crash(self) -> int:
         """The process is gone; what was wrong with one write is over."""

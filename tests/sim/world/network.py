@@ -5,6 +5,10 @@ A connection that breaks loses what is under way, tells nobody, and the socket d
 listener then sees a new routing id, and what waited at the dialler meanwhile arrives before any
 new HELLO (SAFETY W1). In a partition what is under way waits; if the partition ends before ZeroMQ's
 heartbeats give up (`GIVE_UP`), it arrives late and all at once, else the connection breaks.
+
+Where listeners have a doorkeeper, it is asked at every dial who that is, as ZeroMQ asks by ZAP: each
+message then comes with the principal of its connection. Who is refused is told so, what it had to
+say is lost, and it dials no more by itself. A routing id is whatever its dialler says: who knows that of a broken connection may take it.
 """
 
 from __future__ import annotations
@@ -14,9 +18,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from logboom.wire.actor import Address, PeerAddress, Received
+from logboom.wire.actor import Address, HandshakeFailed, PeerAddress, Received
 from logboom.wire.frames import Frame
 from tests.sim.world.scheduler import Scheduler
 
@@ -29,6 +33,7 @@ FAST, SLOW = (0.000_05, 0.000_6), (0.002, 0.060)
 
 Frames: TypeAlias = tuple[bytes, ...]
 Watcher: TypeAlias = Callable[["Host", Address, Frames], None]
+Ends: TypeAlias = Callable[["Host", PeerAddress, "Host"], None]
 
 
 class Host(Protocol):
@@ -36,9 +41,22 @@ class Host(Protocol):
 
     name: str
 
-    def deliver(self, event: Received) -> None:
+    def deliver(self, event: Received | HandshakeFailed) -> None:
         """Take a message from the network."""
         ...
+
+
+class Passed(NamedTuple):
+    """A dialler may connect, under this name (None: the listener asks nobody for one)."""
+
+    principal: str | None
+
+
+Admission: TypeAlias = Passed | Literal["later", "refused", "silence"]
+"""What a listener decides on a dialler: "later" has it dial again by itself, "silence" is no answer
+at all, of a process that stands still."""
+Doorkeeper: TypeAlias = Callable[["Host", str, "Host"], Admission]
+"""Called with a listening process, the name of its listener, and the process that dials."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +79,7 @@ class _Connection:
     inbound: PeerAddress
     there: _Lane
     back: _Lane
+    principal: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +92,8 @@ class _Socket:
     connection: _Connection | None = None
     dialling: bool = False
     closed: bool = False
+    refused: bool = False
+    """It dials no more."""
 
 
 class Network:
@@ -96,6 +117,14 @@ class Network:
         """Called for each message when it arrives."""
         self.on_departure: Watcher = lambda _host, _peer, _frames: None
         """Called for each message when it is sent, whatever becomes of it."""
+        self.doorkeeper: Doorkeeper = lambda _host, _listener, _dialler: Passed(None)
+        """Asked at every dial."""
+        self.on_connect: Ends = lambda _host, _peer, _dialler: None
+        """Called with the listener's end of a new connection, and who dialled."""
+        self.on_break: Ends = lambda _host, _peer, _dialler: None
+        """The same of a connection that is no more."""
+        self._taken: dict[tuple[Host, str], PeerAddress] = {}
+        """(dialler, endpoint) → the routing id that it gives itself when it dials next."""
 
     # -- what a process does ----------------------------------------------------------------
 
@@ -134,6 +163,26 @@ class Network:
         if socket.connection is not None:
             # The kernel may still deliver what has left; nothing comes back.
             self._break(socket.connection, drain=self._rng.random() < 0.5)
+
+    def kick(self, host: Host, peer: PeerAddress) -> None:
+        """Reset the connection of a peer that has dialled a process."""
+        connection = self._connections.get((host, peer))
+        if connection is not None:
+            self._break(connection)
+
+    def take_over(self, host: Host, endpoint: str, peer: PeerAddress) -> None:
+        """The next dial to an endpoint names the routing id of another's broken connection."""
+        self._taken[host, endpoint] = peer
+
+    @property
+    def whole(self) -> bool:
+        """Whether everybody hears everybody, without delay."""
+        return not self._blocked and not self.lags
+
+    def principal_of(self, host: Host, peer: PeerAddress) -> str | None:
+        """As whom a connection of a listener was opened; None: without a name, or it is broken."""
+        connection = self._connections.get((host, peer))
+        return None if connection is None else connection.principal
 
     # -- what befalls it --------------------------------------------------------------------
 
@@ -228,7 +277,7 @@ class Network:
         lane.deliver(frames)
 
     def _dial_soon(self, socket: _Socket, wait: float) -> None:
-        if not socket.dialling:
+        if not socket.dialling and not socket.refused:
             socket.dialling = True
             self._scheduler.after(wait, lambda: self._dial(socket))
 
@@ -246,26 +295,52 @@ class Network:
         here, there = socket.host.name, host.name
         if (here, there) in self._blocked or (there, here) in self._blocked:
             return
+        admission = self.doorkeeper(host, listener, socket.host)
+        if not isinstance(admission, Passed):
+            self._turn_away(socket, admission)
+            return
         self._dialled += 1
-        inbound = PeerAddress(listener, b"\0" + self._dialled.to_bytes(4, "big"))
+        inbound = self._taken.pop((socket.host, socket.endpoint), None)
+        if inbound is None or (host, inbound) in self._connections:
+            # ZeroMQ lets nobody take the routing id of a connection that stands.
+            inbound = PeerAddress(listener, b"\0" + self._dialled.to_bytes(4, "big"))
         connection = _Connection(
             socket,
             host,
             inbound,
-            _Lane(here, there, partial(self._hand, host, inbound)),
-            _Lane(there, here, partial(self._hand, socket.host, socket.endpoint)),
+            _Lane(here, there, partial(self._hand, host, inbound, admission.principal)),
+            _Lane(there, here, partial(self._hand, socket.host, socket.endpoint, None)),
+            admission.principal,
         )
         socket.connection = self._connections[host, inbound] = connection
+        self.on_connect(host, inbound, socket.host)
         while socket.outbox:
             self._post(connection.there, socket.outbox.popleft())
 
-    def _hand(self, host: Host, peer: Address, frames: Frames) -> None:
+    def _turn_away(self, socket: _Socket, admission: Admission) -> None:
+        if admission != "refused":
+            self._dial_soon(socket, self._rng.uniform(0.05, 0.5))
+            return
+        socket.refused = True
+        wait = self._rng.uniform(*FAST)
+        self._scheduler.after(wait, partial(self._tell_refused, socket))
+
+    def _tell_refused(self, socket: _Socket) -> None:
+        if not socket.closed:
+            # As `Sockets` does: the next message to that endpoint dials again.
+            self.hang_up(socket.host, socket.endpoint)
+            socket.host.deliver(HandshakeFailed(socket.endpoint, "key"))
+
+    def _hand(self, host: Host, peer: Address, principal: str | None, frames: Frames) -> None:
         self.on_arrival(host, peer, frames)
-        host.deliver(Received(peer, frames))
+        host.deliver(Received(peer, frames, 0, principal))
 
     def _break(self, connection: _Connection, *, drain: bool = False, half: bool = False) -> None:
         """`drain`: what is under way to the listener arrives; `half`: the dialler does not notice."""
-        self._connections.pop((connection.listener, connection.inbound), None)
+        key = (connection.listener, connection.inbound)
+        if self._connections.get(key) is connection:
+            del self._connections[key]
+            self.on_break(*key, connection.socket.host)
         connection.there.open = False
         self.lost += len(connection.back.queue)
         connection.back.queue.clear()

@@ -12,7 +12,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from logboom.wire.actor import Core, Effects, Event, PeerAddress, Received, Synced, SyncFailed
+from logboom.wire.actor import (
+    Core,
+    Effects,
+    Event,
+    Note,
+    PeerAddress,
+    Received,
+    Synced,
+    SyncFailed,
+)
+from logboom.wire.event_table import EVENTS
 from tests.sim.world.network import GIVE_UP, Network
 from tests.sim.world.raft_disk import PowerLossError
 from tests.sim.world.scheduler import Clock, Scheduler, Timer
@@ -69,6 +79,8 @@ class Process:
         """Called when a turn's effects are under way: the checker looks on."""
         self.lost_power: Callable[[Process], None] = lambda _process: None
         """Called when the disk lost its power in the middle of a turn."""
+        self.notes: list[Note] = []
+        """Everything for the log of this process."""
         self._scheduler = scheduler
         self._network = network
         self._rng = rng
@@ -216,6 +228,12 @@ class Process:
             self._network.send(self, peer, frames)
         for endpoint in effects.hangups:
             self._network.hang_up(self, endpoint)
+        for kicked in effects.kicks:
+            self._network.kick(self, kicked)
+        for each in effects.notes:
+            if not each.fields.keys() <= {*EVENTS[each.event].fields}:
+                raise BrokenProperty("events are those of the table", f"{self.name}: {each}")
+        self.notes += effects.notes
         if effects.stop is not None:
             self.kill()
             self._ended(self, effects.stop)

@@ -37,6 +37,8 @@ class SimulatedStorage:
         """Of the data folder; an older one becomes this one when it is opened."""
         self.full = False
         """Whether others have filled the file system."""
+        self.others_bytes = 0
+        """Bytes of the file system that belong to others."""
         self.refuses = False
         """Whether the next sync fails."""
         self.failed = False
@@ -91,7 +93,7 @@ class SimulatedStorage:
 
     def space(self) -> DiskSpace:
         """Free and total bytes."""
-        return DiskSpace(0 if self.full else self.total, self.total)
+        return DiskSpace(0 if self.full else self.total - self.others_bytes, self.total)
 
     # -- what the skin does -----------------------------------------------------------------
 

@@ -30,7 +30,8 @@ def test_a_name_server_that_fails_on_a_command_ends_the_run(
     monkeypatch.setitem(vars(state_machine)["_HANDLERS"], RegisterBroker, now_and_then)
     with pytest.raises(Failed, match="no handler fails") as found:
         Scenario(6).run()
-    assert "command RegisterBroker failed: KeyError('a queue that is gone')" in str(found.value)
+    text = "command_failed command=RegisterBroker error=\"KeyError('a queue that is gone')\""
+    assert text in str(found.value)
 
 
 def test_nothing_is_listened_to_when_a_run_is_over() -> None:

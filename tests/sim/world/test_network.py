@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from logboom.wire.actor import PeerAddress, Received
-from tests.sim.world.network import GIVE_UP, Network
+from logboom.wire.actor import HandshakeFailed, PeerAddress, Received
+from tests.sim.world.network import GIVE_UP, Admission, Network, Passed
 from tests.sim.world.scheduler import Scheduler
 
 
@@ -15,9 +15,13 @@ class Box:
     def __init__(self, name: str) -> None:
         self.name = name
         self.got: list[Received] = []
+        self.turned_away: list[HandshakeFailed] = []
 
-    def deliver(self, event: Received) -> None:
-        self.got.append(event)
+    def deliver(self, event: Received | HandshakeFailed) -> None:
+        if isinstance(event, Received):
+            self.got.append(event)
+        else:
+            self.turned_away.append(event)
 
     def texts(self) -> list[bytes]:
         return [bytes(event.frames[0]) for event in self.got]
@@ -231,3 +235,68 @@ def test_one_partition_ends_without_the_others() -> None:
     rig.network.unblock([("a", "b")])
     rig.run(1)
     assert rig.b.texts() == [b"first", b"held"]
+
+
+def test_messages_have_the_name_of_the_key_that_their_connection_was_opened_with() -> None:
+    rig = Rig()
+    names = {"a": "ann/one"}
+    rig.network.doorkeeper = lambda _host, _listener, dialler: Passed(names[dialler.name])
+    rig.say(b"one")
+    rig.run(1)
+    names["a"] = "ann/two"
+    rig.say(b"two")
+    rig.run(1)
+    rig.network.break_between("a", "b")
+    rig.say(b"three")
+    rig.run(2)
+    assert [event.principal for event in rig.b.got] == ["ann/one", "ann/one", "ann/two"]
+    rig.network.send(rig.b, rig.address(), [b"answer"])
+    rig.run(1)
+    assert rig.a.got[-1].principal is None
+
+
+def test_who_is_refused_is_told_once_and_dials_again_with_its_next_message() -> None:
+    rig = Rig()
+    admission: list[Admission] = ["refused"]
+    rig.network.doorkeeper = lambda _host, _listener, _dialler: admission[0]
+    rig.say(b"lost")
+    rig.run(5)
+    assert rig.a.turned_away == [HandshakeFailed("b:1", "key")]
+    admission[0] = Passed("ann/one")
+    rig.run(5)
+    assert rig.b.got == []
+    rig.say(b"arrives")
+    rig.run(1)
+    assert rig.b.texts() == [b"arrives"]
+
+
+def test_who_is_put_off_dials_again_by_itself() -> None:
+    rig = Rig()
+    admission: list[Admission] = ["later"]
+    rig.network.doorkeeper = lambda _host, _listener, _dialler: admission[0]
+    rig.say(b"waits")
+    rig.run(5)
+    assert rig.b.got == []
+    admission[0] = Passed("ann/one")
+    rig.run(1)
+    assert rig.b.texts() == [b"waits"]
+    assert rig.a.turned_away == []
+
+
+def test_the_routing_id_of_a_broken_connection_may_be_taken_and_no_other() -> None:
+    rig = Rig()
+    rig.network.doorkeeper = lambda _host, _listener, dialler: Passed(dialler.name)
+    rig.say(b"one")
+    rig.run(1)
+    hers = rig.address()
+    mallory = Box("m")
+    rig.network.take_over(mallory, "b:1", hers)
+    rig.network.send(mallory, "b:1", [b"too early"])
+    rig.run(1)
+    assert rig.address() != hers
+    rig.network.break_between("a", "b")
+    rig.network.hang_up(mallory, "b:1")
+    rig.network.take_over(mallory, "b:1", hers)
+    rig.network.send(mallory, "b:1", [b"taken"])
+    rig.run(1)
+    assert (rig.address(), rig.b.got[-1].principal) == (hers, "m")

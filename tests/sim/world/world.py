@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -20,6 +20,7 @@ from logboom.metadata.config import NameServerConfig, NameServerMember
 from logboom.metadata.name_server import NameServer
 from logboom.metadata.raft.raft_config import RaftConfig, RaftError
 from logboom.metadata.tables.cluster_state import ClusterState
+from logboom.metadata.tables.replica_set import ReplicaSet
 from logboom.nodes.broker import Broker
 from logboom.nodes.config import BrokerConfig
 from logboom.wire.actor import Address, Call, Core
@@ -63,9 +64,15 @@ class World:
         scrub_every_s: float = 3_600.0,
         follower_reads: bool = False,
         limits: Limits | None = None,
+        name_server_settings: Callable[[str], Mapping[str, Any]] | None = None,
+        broker_settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """`limits` None: as the program is shipped."""
+        """`limits` None: as the program is shipped. `name_server_settings`: returns what else stands
+        in the configuration of a name server that starts; `broker_settings`: in those of all
+        brokers."""
         self.seed = seed
+        self._name_server_settings = name_server_settings or (lambda _name: {})
+        self._broker_settings = dict(broker_settings or {})
         self._limits = limits
         self._scrub_every_s = scrub_every_s
         self._follower_reads = follower_reads
@@ -100,6 +107,10 @@ class World:
         self._looked: dict[str, int] = {}
         self.isrs: dict[tuple[int, int], Collection[str]] = {}
         """Topic id and queue → the ISR that was committed last, as any name server has applied it."""
+        self.standings: dict[tuple[int, int], ReplicaSet] = {}
+        """The same for the whole replica set."""
+        self.on_name_server_turn: Callable[[], None] = lambda: None
+        """Called when a turn of a name server has ended."""
         self._furthest = -1
         """Greatest index that any name server has applied."""
         self._members = [
@@ -139,7 +150,9 @@ class World:
 
         def build() -> Core:
             rng = random.Random(self.rng.random())
-            return NameServer(config, journal, rng, CLUSTER_KEY, machine.clock.instant(), raft)
+            settings = self._name_server_settings(member.id)
+            current = msgspec.structs.replace(config, **settings)
+            return NameServer(current, journal, rng, CLUSTER_KEY, machine.clock.instant(), raft)
 
         listeners = {"main": member.endpoint, "raft": member.raft_endpoint}
         machine = self.add(member.id, "name-server", listeners, build)
@@ -161,6 +174,12 @@ class World:
         if old is not None:
             machine.storage.succeed(old)
 
+    def join_broker(self) -> str:
+        """A new, empty broker of a name never used before; its name."""
+        number = 1 + sum(machine.kind == "broker" for machine in self.machines.values())
+        self._add_broker(f"broker-{number}", f"zone-{number % 2}")
+        return f"broker-{number}"
+
     def _add_broker(self, name: str, zone: str) -> None:
         config = BrokerConfig(
             id=name,
@@ -172,6 +191,7 @@ class World:
             retention_check_ms=700,
             follower_reads=self._follower_reads,
         )
+        config = msgspec.structs.replace(config, **self._broker_settings)
         if self._limits is not None:
             config = self._limits.broker(config)
             self._max_unsynced_bytes = self._limits.settings.get("max_unsynced_bytes")
@@ -354,6 +374,7 @@ class World:
     def _look_at_name_server(self, name: str) -> None:
         """No handler failed; one raft leader per term; equal states at equal applied index."""
         self.complaints.judge()
+        self.on_name_server_turn()
         core = self.name_server(name)
         assert core is not None
         raft = core.raft
@@ -368,7 +389,8 @@ class World:
         if index > self._furthest:
             self._furthest = index
             topics = core.cluster.topics_by_id.items()
-            self.isrs = {(t, q.index): q.standing.isr for t, topic in topics for q in topic.queues}
+            self.standings = {(t, q.index): q.standing for t, topic in topics for q in topic.queues}
+            self.isrs = {key: standing.isr for key, standing in self.standings.items()}
         if index % LOOK_EVERY == 0 and self._looked.get(name) != index:
             self._looked[name] = index
             self._compare_state(name, index, core)

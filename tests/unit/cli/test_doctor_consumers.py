@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from logboom.cli.doctor_consumers import (
+from logboom.client.admin_flows.group_lag import GroupDescription, GroupMember, GroupQueue
+from logboom.client.admin_flows.open_transactions import OpenTransaction
+from logboom.client.admin_flows.subscription_flows import QueueSubscription
+from logboom.client.checks.consumer_checks import (
     STILL_MS,
     VAIN,
     group_finding,
     late_findings,
     subscription_findings,
 )
-from logboom.client.admin_flows.group_lag import GroupDescription, GroupMember, GroupQueue
-from logboom.client.admin_flows.open_transactions import OpenTransaction
-from logboom.client.admin_flows.subscription_flows import QueueSubscription
 from logboom.wire.group_view import GroupConfig
 from logboom.wire.subscription_messages import ConsumerState, SubscriptionState
 from logboom.wire.transactions import HALF, TransactionId, UndecidedBatch

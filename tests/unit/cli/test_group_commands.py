@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from logboom.cli.group_arguments import assigned, offsets_of, subscription_of, when
 from logboom.cli.group_tables import age_text
+from logboom.cli.options import when
+from logboom.client.group_arguments import assigned, offsets_of, subscription_of
 from logboom.wire.errors import InvalidRequest
 
 

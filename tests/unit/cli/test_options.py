@@ -2,8 +2,17 @@
 
 import pytest
 
-from logboom.cli.options import ago_ms, delay_s, duration_ms, queue_numbers, size_bytes, time_ms
-from logboom.cli.output import bytes_text, counted, duration_text
+from logboom.cli.options import ago_ms, delay_s, key_end_ms
+from logboom.client.written_values import (
+    bytes_text,
+    counted,
+    duration_ms,
+    duration_text,
+    number_text,
+    queue_numbers,
+    size_bytes,
+    time_ms,
+)
 from logboom.wire.errors import InvalidRequest
 
 
@@ -82,3 +91,31 @@ def test_numbers_for_people() -> None:
         "1ms",
         "0ms",
     ]
+
+
+def test_the_end_of_a_key() -> None:
+    assert key_end_ms("never", 1_000) == 0
+    assert key_end_ms("90d", 1_000) == 1_000 + 90 * 86_400_000
+    assert key_end_ms("2027-06-30T12:00:00Z", 1_000) == 1_814_356_800_000
+
+
+@pytest.mark.parametrize("text", ["", "ever", "soon", "-1", "0", "2026-11-21T10:00:00Z", "12"])
+def test_no_end_of_a_key(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="90d"):
+        key_end_ms(text, 1_900_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "number"),
+    [
+        ("10m", "bytes per second", "10485760"),
+        ("90s", "milliseconds", "90000"),
+        ("15m", "seconds", "900"),
+        ("20000m", "seconds", "1200000"),
+        ("500ms", "seconds", "0.5"),
+        ("7", "bytes", "7"),
+        ("debug", "", "debug"),
+    ],
+)
+def test_sizes_and_durations_become_numbers_of_a_unit(text: str, unit: str, number: str) -> None:
+    assert number_text(text, unit) == number

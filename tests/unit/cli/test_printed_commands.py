@@ -16,7 +16,7 @@ from logboom.cli.app import build
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PORTIONS = ("cli", "client", "deploy", "metadata", "nodes", "pipeline", "wire")
+PORTIONS = ("backup", "cli", "client", "deploy", "metadata", "nodes", "pipeline", "wire")
 SOURCES = sorted(path for portion in PORTIONS for path in (ROOT / portion).rglob("*.py"))
 SPOKEN = re.compile(r"`(logboom [^`]+)`", re.DOTALL)
 """In a sentence: it may leave out what must be said, and wrap."""

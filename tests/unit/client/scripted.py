@@ -210,6 +210,10 @@ class Cluster:
         self._last[endpoint, to_node] = when
         heapq.heappush(self._mail, (when, next(self._order), endpoint, to_node, frames))
 
+    def tell(self, endpoint: str, message: WireMessage) -> None:
+        """Let a node send a message of the test."""
+        self._answer(endpoint, message)
+
     def _answer(self, endpoint: str, message: WireMessage, batches: Sequence[Frame] = ()) -> None:
         self._post(endpoint, False, encode(message, batches))
 

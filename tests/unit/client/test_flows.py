@@ -8,9 +8,11 @@ from logboom.client.calls import AskNode, LoadMetadata
 from logboom.client.flows import (
     FENCED_STATS_S,
     STATS_S,
+    describe_topic,
     stats,
 )
-from logboom.wire.errors import TimedOut
+from logboom.wire.commands import CommandResult
+from logboom.wire.errors import TimedOut, UnknownResource
 from logboom.wire.messages import StatsResult
 from logboom.wire.view import BrokerView, NameServerView, View
 
@@ -22,7 +24,9 @@ def test_stats_do_not_wait_long_for_nodes_that_are_down() -> None:
     ]
     servers = [NameServerView("name-1", "n1:1")]
     flow = stats(10.0)
-    assert isinstance(next(flow), LoadMetadata)
+    asked = next(flow)
+    assert isinstance(asked, LoadMetadata)
+    assert asked.topics == [], "a cluster may have 10,000"
     first = flow.send(View(1, True, "c", brokers, [], [], [], servers, "name-1"))
     assert isinstance(first, AskNode)
     assert (first.endpoint, first.timeout) == ("b1:1", FENCED_STATS_S)
@@ -37,6 +41,16 @@ def test_stats_do_not_wait_long_for_nodes_that_are_down() -> None:
         ("broker-2", False),
         ("name-1", False),
     ]
+
+
+def test_one_topic_is_described_without_the_others() -> None:
+    flow = describe_topic("t", 10.0)
+    next(flow)
+    asked = flow.send(CommandResult(version=7))
+    assert isinstance(asked, LoadMetadata)
+    assert (asked.topics, asked.version) == (["t"], 7)
+    with pytest.raises(UnknownResource):
+        flow.send(View(7, True, "c", [], [], [], [], [], None))
 
 
 def test_a_shorter_time_of_the_caller_holds() -> None:

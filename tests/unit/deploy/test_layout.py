@@ -8,11 +8,20 @@ import pytest
 
 from logboom.deploy.cluster_key import read_key
 from logboom.deploy.config_files import load
-from logboom.deploy.layout import Size, laid_out, lay_out
+from logboom.deploy.layout import (
+    Size,
+    administrator,
+    laid_out,
+    lay_out,
+    location_of,
+    with_another_broker,
+    without_broker,
+)
 from logboom.deploy.ports import Ports
 from logboom.metadata.config import NameServerConfig, check_config
 from logboom.nodes.config import BrokerConfig
 from logboom.nodes.config import check_config as check_broker_config
+from logboom.wire.credentials_file import read_credentials
 from logboom.wire.errors import InvalidRequest, StartError
 
 
@@ -33,6 +42,30 @@ def test_every_node_gets_a_config_that_it_takes(tmp_path: Path) -> None:
     files = [c.cluster_key_file for c in names] + [c.cluster_key_file for c in brokers]
     assert len({read_key(file) for file in files}) == 1
     assert len({c.data for c in names} | {c.data for c in brokers}) == 6
+
+
+def test_another_broker_never_gets_the_number_of_one_that_was_there(tmp_path: Path) -> None:
+    ports = Ports()
+    layout = lay_out(tmp_path, 3, 3, ports)
+    more = with_another_broker(
+        layout, ports, location_of(3, ["a", "b"], None), {"fetch_bytes": 70_000}
+    )
+    assert [spec.id for spec in more.brokers] == ["broker-1", "broker-2", "broker-3", "broker-4"]
+    first, new = (load(more.brokers[at].config_path, BrokerConfig) for at in (0, 3))
+    check_broker_config(new)
+    assert (new.id, new.zone, new.name_servers) == ("broker-4", "b", first.name_servers)
+    assert (new.fetch_bytes, first.fetch_bytes > 70_000) == (70_000, True)
+    assert read_key(new.cluster_key_file) == read_key(first.cluster_key_file)
+    assert len({spec.endpoint for spec in more.nodes}) == 7
+    again = with_another_broker(without_broker(more, "broker-4"), ports, {})
+    assert [spec.id for spec in again.brokers][2:] == ["broker-3", "broker-5"]
+
+
+def test_another_broker_of_a_cluster_that_encrypts_has_to_be_admitted(tmp_path: Path) -> None:
+    ports = Ports()
+    layout = lay_out(tmp_path, 1, 1, ports, secure=True)
+    with pytest.raises(InvalidRequest, match="admit its key"):
+        with_another_broker(layout, ports, {})
 
 
 def test_brokers_of_a_host_are_in_one_zone_unless_zones_are_given(tmp_path: Path) -> None:
@@ -118,3 +151,44 @@ def test_a_node_listens_where_its_adjusted_settings_say(tmp_path: Path) -> None:
     layout = lay_out(tmp_path, 1, 2, Ports(), adjust=adjust)
     assert [spec.endpoint for spec in layout.brokers] == ["127.0.0.1:7711", "127.0.0.2:9999"]
     assert load(layout.brokers[1].config_path, BrokerConfig).listen == "127.0.0.2:9999"
+
+
+def test_nodes_that_encrypt_keep_their_keys_whatever_else_changes(tmp_path: Path) -> None:
+    layout = lay_out(tmp_path, 1, 1, Ports(), secure=True)
+    assert layout.credentials == tmp_path / "admin.toml" == administrator(tmp_path)
+    admin = read_credentials(layout.credentials)
+    config = load(layout.name_servers[0].config_path, NameServerConfig)
+    check_config(config)
+    broker = load(layout.brokers[0].config_path, BrokerConfig)
+    check_broker_config(broker)
+    assert {each.security for each in (*config.listeners, *broker.listeners)} == {"curve"}
+    assert layout.brokers[0].endpoint == broker.listeners[0].listen == "127.0.0.1:7711"
+    assert config.administrators == {"admin": admin.key_pair.public}
+    layout.mark_founded()
+    assert laid_out(tmp_path) == Size(1, 1, 7701, None, True)
+
+    # Another broker, at other ports: the old keys, and a new one.
+    larger = lay_out(tmp_path, 1, 2, Ports(8701), secure=True)
+    again = load(larger.name_servers[0].config_path, NameServerConfig)
+    assert config.initial_nodes.items() < again.initial_nodes.items()
+    assert set(again.initial_nodes) == {"name-1", "broker-1", "broker-2"}
+    assert again.administrators == config.administrators
+    known = read_credentials(tmp_path / "admin.toml")
+    assert known.key_pair == admin.key_pair
+    assert set(known.endpoints) == {"127.0.0.1:8701", "127.0.0.1:8711", "127.0.0.1:8712"}
+
+    # Without encryption the files of the keys stay, and nobody uses them.
+    open_again = lay_out(tmp_path, 1, 2, Ports(8701))
+    assert open_again.credentials is None
+    assert administrator(tmp_path) is None
+    assert load(open_again.brokers[0].config_path, BrokerConfig).listen == "127.0.0.1:8711"
+    assert laid_out(tmp_path) == Size(1, 2, 8701, None, False)
+
+
+def test_a_credentials_file_of_somebody_else_is_not_taken(tmp_path: Path) -> None:
+    lay_out(tmp_path, 1, 2, Ports(), secure=True)
+    one, two = (tmp_path / f"broker-{n}" / "credentials.toml" for n in (1, 2))
+    two.unlink()
+    one.rename(two)
+    with pytest.raises(StartError, match="has the key of node:broker-1, not of node:broker-2"):
+        lay_out(tmp_path, 1, 2, Ports(), secure=True)

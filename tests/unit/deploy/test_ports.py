@@ -6,6 +6,7 @@ import pytest
 
 from logboom.deploy.ports import Ports
 from logboom.wire.errors import InvalidRequest, StartError
+from logboom.wire.listeners import metrics_address
 from logboom.wire.sockets import Sockets
 
 
@@ -69,3 +70,16 @@ def test_a_held_port_is_given_to_nobody_else() -> None:
     for other in others:
         other.close()
     ports.release()
+
+
+def test_the_metrics_of_a_node_take_no_port_that_somebody_else_reserved() -> None:
+    ports, others = Ports("free"), Ports("free")
+    reserved: set[int] = set()
+    for _ in range(300):
+        for each in (ports, others):
+            port = int(each.broker().rpartition(":")[2])
+            both = {port, int(metrics_address("auto", f"127.0.0.1:{port}").rpartition(":")[2])}
+            assert not both & reserved
+            reserved |= both
+    ports.release()
+    others.release()

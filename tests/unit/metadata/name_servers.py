@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from logboom.metadata.config import NameServerConfig, NameServerMember
+from logboom.metadata.config import (
+    NameServerConfig,
+    NameServerListener,
+    NameServerMember,
+    listeners_of,
+)
 from logboom.metadata.name_server import NameServer
 from logboom.metadata.raft.raft_config import RaftConfig
 from logboom.wire.actor import Effects, Event, Instant, Received
 from logboom.wire.base import Request, WireMessage
 from logboom.wire.commands import AnyCommand, CommandResult, RegisterBroker
 from logboom.wire.errors import LogboomError
+from logboom.wire.features import FEATURES, SOFTWARE
 from logboom.wire.hello import Identity
 from logboom.wire.messages import AnyMessage, Heartbeat, Propose, Proposed, Watch, WatchResult
 from logboom.wire.session import Reply, Session
@@ -82,7 +88,12 @@ class Group:
         size: int = 3,
         rebalance_after_s: float = 0.0,
         raft: RaftConfig = RAFT,
+        administrators: Mapping[str, str] | None = None,
+        initial_nodes: Mapping[str, str] | None = None,
     ) -> None:
+        self.administrators = dict(administrators or {})
+        """Those in the configurations of name servers that start."""
+        self.initial_nodes = dict(initial_nodes or {})
         self._raft = raft
         self.rng = random.Random(seed)
         self.scheduler = Scheduler()
@@ -120,7 +131,9 @@ class Group:
         asker = Asker(identity, random.Random(self.rng.random()))
         self.askers[who] = (asker, self._process(f"asking-{who}", asker))
 
-    def start(self, name: str, key: bytes = KEY) -> NameServer:
+    def start(
+        self, name: str, key: bytes = KEY, listeners: Sequence[NameServerListener] = ()
+    ) -> NameServer:
         """Start a name server from what its disk holds; unknown names join."""
         member = {m.id: m for m in self.members}.get(
             name, NameServerMember(name, f"{name}:7701", f"{name}:7721")
@@ -130,15 +143,18 @@ class Group:
             listen=member.endpoint,
             raft_listen=member.raft_endpoint,
             name_servers=self.members,
+            administrators=self.administrators,
+            initial_nodes=self.initial_nodes,
             rebalance_after_s=self.rebalance_after_s,
+            listeners=[*listeners],
         )
         disk = self.disks.setdefault(name, SimulatedDisk())
         rng = random.Random(self.rng.random())
         now = Instant(100.0 + self.scheduler.now, 0)
         core = NameServer(config, disk, rng, key, now, self._raft)
         process = self.processes[name] = self._process(name, core)
-        self.network.listen(process, "main", member.endpoint)
-        self.network.listen(process, "raft", member.raft_endpoint)
+        for each in listeners_of(config):
+            self.network.listen(process, each.name, each.listen)
         return core
 
     def kill(self, name: str) -> None:
@@ -203,21 +219,36 @@ class Group:
         assert isinstance(answer, Proposed), answer
         return answer.result
 
-    def register(self, broker: str) -> int:
+    def register(self, broker: str, features: int = FEATURES) -> int:
         """Register a broker; its instance epoch."""
         self._numbers += 1
         command = RegisterBroker(
-            broker, f"store of {broker}", str(self._numbers), f"{broker}:7711", "", False, 0
+            broker,
+            f"store of {broker}",
+            str(self._numbers),
+            f"{broker}:7711",
+            "",
+            False,
+            0,
+            features=features,
         )
         value = self.propose(command, "broker").value
         assert isinstance(value, int)
         return value
 
     def heartbeat(
-        self, broker: str, epoch: int, name: str = "", unheard: Sequence[str] = ()
+        self,
+        broker: str,
+        epoch: int,
+        name: str = "",
+        unheard: Sequence[str] = (),
+        max_request_bytes: int = 0,
+        features: int = FEATURES,
     ) -> AnyMessage | LogboomError:
         """Send a broker's heartbeat."""
-        message = Heartbeat(0, 1_000, broker, epoch, list(unheard))
+        message = Heartbeat(
+            0, 1_000, broker, epoch, list(unheard), max_request_bytes, SOFTWARE, features
+        )
         return self.ask(name or self.leader(), message, "broker")
 
     def view(self, name: str, version: int = -1, wait_ms: int = 500) -> View:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
-from logboom.metadata.config import LEASE_MS, SESSION_TIMEOUT_S, check_lease
+from logboom.metadata.config import (
+    LEASE_MS,
+    SESSION_TIMEOUT_S,
+    NameServerListener,
+    check_lease,
+)
+from logboom.metadata.duties import leader_duties
+from logboom.metadata.raft.log_commands import decode_entry
+from logboom.metadata.tables.cluster_state import OPEN
+from logboom.wire.access.access_commands import AdmitInitialUsers, EndUserKeys
 from logboom.wire.actor import Call
 from logboom.wire.commands import (
     AllocateProducerIds,
     AlterIsr,
+    AlterTopic,
     Barrier,
     CreateTopic,
     FenceBroker,
@@ -21,7 +32,9 @@ from logboom.wire.commands import (
     ReportRoom,
 )
 from logboom.wire.errors import LogboomError, NotLeader, Refused, StartError, Unavailable
+from logboom.wire.features import EARLIEST, FEATURES
 from logboom.wire.hello import Identity
+from logboom.wire.listeners import ListenerView
 from logboom.wire.messages import (
     AddNameServer,
     AnyMessage,
@@ -37,7 +50,7 @@ from logboom.wire.messages import (
     Watch,
     WatchResult,
 )
-from logboom.wire.view import QueueView, TopicConfig
+from logboom.wire.view import NameServerView, QueueView, TopicConfig
 from tests.unit.metadata.name_servers import RAFT, Asked, Group
 
 
@@ -65,6 +78,59 @@ def test_a_cluster_is_founded_and_every_name_server_knows() -> None:
     ids = {group.view(name).cluster_id for name in group.processes}
     assert len(ids) == 1
     assert "" not in ids
+
+
+def test_a_cluster_is_founded_at_the_level_of_its_release() -> None:
+    group = Group()
+    group.leader()
+    group.run(0.5)
+    assert {group.view(name).features for name in group.processes} == {FEATURES}
+
+
+def test_name_servers_that_were_upgraded_write_nothing_that_older_ones_cannot_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leader_duties, "FEATURES", EARLIEST)
+    group = Group()
+    group.register("a")
+    names = list(group.processes)
+    monkeypatch.undo()
+    for _ in range(2):
+        for name in names:
+            group.kill(name)
+        for name in names:
+            group.start(name)
+        leader = group.leader()
+        group.run(0.5)
+    assert {group.view(name).features for name in names} == {EARLIEST}
+    entries = [*map(decode_entry, group.core(leader).raft.earlier_commands())]
+    assert len([entry for entry in entries if isinstance(entry.command, NewTerm)]) >= 2
+    assert {entry.format for entry in entries} == {1}
+
+
+def test_no_topic_allows_messages_that_a_live_broker_does_not_accept() -> None:
+    group = Group()
+    leader = group.leader()
+    epochs = {broker: group.register(broker) for broker in ("a", "b")}
+    large, small = TopicConfig(max_message_bytes=9_000), TopicConfig(max_message_bytes=8_000)
+    # A broker that does not say accepts all there is.
+    assert isinstance(group.heartbeat("a", epochs["a"]), HeartbeatGranted)
+    assert group.propose(topic("old", config=large)).code == ""
+    for broker, limit in (("a", 20_000), ("b", 8_000)):
+        granted = group.heartbeat(broker, epochs[broker], max_request_bytes=limit)
+        assert isinstance(granted, HeartbeatGranted)
+    for command in (topic("new", config=large), AlterTopic("t", None, large, 0)):
+        error = group.ask(leader, Propose(0, 1_000, "me", 1, command))
+        assert isinstance(error, LogboomError)
+        assert "b accepts requests of at most 8000 bytes" in error.text
+        assert "max_request_bytes" in error.text
+    assert group.propose(topic("new", config=small)).code == ""
+    # What is there already keeps its setting, and its other settings can be changed.
+    altered = TopicConfig(max_message_bytes=9_000, retention_ms=5_000_000)
+    assert group.propose(AlterTopic("old", None, altered, 0)).code == ""
+    # The topics of groups take what their sources took.
+    retry = Propose(0, 1_000, "x", 1, topic("%RETRY%g", config=large))
+    assert isinstance(group.ask(leader, retry, "broker"), Proposed)
 
 
 def test_r13_only_the_raft_leader_takes_proposals_and_the_others_name_it() -> None:
@@ -181,6 +247,10 @@ def test_all_name_servers_lose_power_and_nothing_answered_is_lost() -> None:
         (NewTerm(99, "me", "x", 0), "broker"),
         (FenceBroker("b", 1, 1, 0), "broker"),
         (FenceBroker("b", 1, 1, 0), "client"),
+        (AdmitInitialUsers([], 0), "broker"),
+        (EndUserKeys(0), "broker"),
+        (AdmitInitialUsers([], 0), "client"),
+        (EndUserKeys(0), "client"),
         (RegisterBroker("b", "s", "i", "h:1", "", False, 0), "client"),
     ],
 )
@@ -234,6 +304,78 @@ def test_a_held_watch_is_woken_by_the_change_at_every_name_server() -> None:
         assert isinstance(answer, WatchResult)
         assert [t.name for t in answer.view.topics] == ["t"]
         assert not answer.view.full
+
+
+INSIDE = NameServerListener(name="main", listen="name-2:7701", security="none")
+OUTSIDE = NameServerListener(name="outside", listen="name-2:7801", security="curve")
+OWN_RAFT = NameServerListener(name="raft", listen="name-2:7721", security="none", for_raft=True)
+OTHER_RAFT = NameServerListener(name="raft-2", listen="name-2:7821", security="none", for_raft=True)
+
+
+def advertised(*listeners: NameServerListener) -> list[NameServerListener]:
+    """Listeners as the skin gives them to the core."""
+    return [msgspec.structs.replace(each, advertise=each.listen) for each in listeners]
+
+
+def test_listeners_are_announced_and_each_client_is_told_its_own() -> None:
+    group = Group()
+    group.leader()
+    group.kill("name-2")
+    group.start("name-2", listeners=advertised(OUTSIDE, INSIDE, OWN_RAFT))
+    everybody = group.processes.values()
+    noted = [
+        ListenerView("outside", "name-2:7801", "curve"),
+        ListenerView("main", "name-2:7701", "none"),
+    ]
+    wait = group.scheduler.now + 10
+    group.scheduler.run(wait, lambda: all(group.core(p.name).cluster.listeners for p in everybody))
+    for process in everybody:
+        found = group.core(process.name).cluster.listeners["name-2"]
+        assert (found.main, [each.endpoint for each in found.raft]) == (noted, ["name-2:7721"])
+    # A client that came by "main" is told "main", though another is the first.
+    for name in ("name-1", "name-2"):
+        told = {server.id: server for server in group.view(name).name_servers}
+        assert told["name-2"] == NameServerView("name-2", "name-2:7701")
+    # A node is told all.
+    answer = group.ask("name-1", Watch(0, 1_500, -1, None, 500), "broker")
+    assert isinstance(answer, WatchResult)
+    told = {server.id: server for server in answer.view.name_servers}
+    assert told["name-2"].listeners == noted
+    # Back to one of each.
+    group.kill("name-2")
+    group.start("name-2")
+    group.scheduler.run(
+        group.scheduler.now + 10,
+        lambda: not any(group.core(p.name).cluster.listeners for p in everybody),
+    )
+    assert group.view("name-1").name_servers == [
+        NameServerView(f"name-{n}", f"name-{n}:7701") for n in (1, 2, 3)
+    ]
+
+
+@pytest.mark.parametrize("all_at_once", [False, True])
+def test_the_group_follows_a_raft_listener_that_moves(all_at_once: bool) -> None:
+    group = Group()
+    group.leader()
+    ways = ((INSIDE, OWN_RAFT, OTHER_RAFT), (INSIDE, OTHER_RAFT, OWN_RAFT), (INSIDE, OTHER_RAFT))
+    for listeners in ways[2:] if all_at_once else ways:
+        group.kill("name-2")
+        group.start("name-2", listeners=advertised(*listeners))
+        raft = [each.listen for each in listeners if each.for_raft]
+        await_raft_listeners(group, raft)
+
+
+def await_raft_listeners(group: Group, raft: list[str]) -> None:
+    """Wait until everybody is linked with everybody, and knows these listeners of name-2."""
+
+    def follows(name: str) -> bool:
+        core = group.core(name)
+        noted = core.cluster.listeners.get("name-2", OPEN).raft
+        return [each.endpoint for each in noted] == raft and core.links.up_count() == 2
+
+    names = list(group.processes)
+    group.scheduler.run(group.scheduler.now + 20, lambda: all(map(follows, names)))
+    assert all(map(follows, names)), raft
 
 
 def test_a_watch_ends_exactly_at_its_deadline() -> None:
@@ -420,7 +562,8 @@ def test_q11_a_leader_that_slept_grants_nothing_in_its_first_turn() -> None:
     sleeper = group.leader()
     assert isinstance(group.heartbeat("a", epoch, sleeper), HeartbeatGranted)
     group.processes[sleeper].pause()
-    asked = group.begin(sleeper, Heartbeat(0, 9_000, "a", epoch), "broker", 9.0)
+    beat_late = Heartbeat(0, 9_000, "a", epoch, features=FEATURES)
+    asked = group.begin(sleeper, beat_late, "broker", 9.0)
     group.run(2.5)
     group.processes[sleeper].resume()
     assert isinstance(group.wait(asked), NotLeader), "another leads by now"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logboom.metadata.watch.held_watches import MAX_NAMES, HeldWatch, HeldWatches
+from logboom.metadata.watch.held_watches import MAX_NAME_BYTES, MAX_NAMES, HeldWatch, HeldWatches
 from logboom.wire.actor import PeerAddress
 
 ME = PeerAddress("main", b"me")
@@ -26,3 +26,24 @@ def test_names_that_are_waited_for_are_bounded_together() -> None:
     assert watches.add(holds[0])
     watches.forget([ME])
     assert all(watches.add(hold) for hold in holds[:10])
+
+
+def test_the_memory_of_names_is_bounded_whatever_their_length() -> None:
+    watches = HeldWatches()
+    topic, group = "x" * (MAX_NAME_BYTES // 16), "y" * (MAX_NAME_BYTES // 16)
+    holds = [
+        HeldWatch(ME, number, 1, frozenset({topic}), 60.0, frozenset({group}))
+        for number in range(9)
+    ]
+    assert [watches.add(hold) for hold in holds] == [True] * 8 + [False]
+    assert watches.add(holds[0])
+    assert len(watches.take_woken(2, {topic}, everybody=False)) == 8
+    assert all(watches.add(hold) for hold in holds[:8])
+    assert not watches.add(HeldWatch(ME, 9, 1, frozenset({"a"}), 60.0))
+
+
+def test_names_beyond_ascii_count_as_wide_as_they_are_held() -> None:
+    watches = HeldWatches()
+    name = "\N{ROCKET}" + "x" * (MAX_NAME_BYTES // 8)
+    holds = [HeldWatch(ME, number, 1, frozenset({name}), 60.0) for number in range(2)]
+    assert [watches.add(hold) for hold in holds] == [True, False]

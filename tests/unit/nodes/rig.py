@@ -52,7 +52,7 @@ from logboom.wire.messages import (
 )
 from logboom.wire.session import Reply, Session
 from logboom.wire.transactions import DecisionView
-from logboom.wire.view import BrokerView, QueueView, TopicConfig, TopicView, View
+from logboom.wire.view import BrokerView, QueueView, SettingView, TopicConfig, TopicView, View
 from tests.sim.world.storage import SimulatedStorage
 
 KEY = b"cluster key"
@@ -96,6 +96,8 @@ class Peer:
         self.address = PeerAddress("main", name.encode())
         self.session = Session("broker:1", identity, random.Random(2), rig.mono)
         self.replies: list[Reply] = []
+        self.principal: str | None = None
+        """The key with which it has connected."""
 
     def ask(
         self, message: WireMessage, batches: Sequence[Frame] = (), wait: float = 60.0
@@ -297,6 +299,18 @@ class Rig:
         )
         self.tell()
 
+    def set(self, scope: str = "", **values: object) -> None:
+        """Let the broker learn these settings, of the cluster or of a node, in place of all."""
+        assert self.view is not None
+        self.version += 1
+        self.view = msgspec.structs.replace(
+            self.view,
+            version=self.version,
+            full=False,
+            settings=[SettingView(scope, name, str(value)) for name, value in values.items()],
+        )
+        self.tell()
+
     def tell(self) -> None:
         """Answer the WATCH that waits with the current metadata."""
         if self.view is None:
@@ -319,12 +333,22 @@ class Rig:
         *,
         leader: str | None = ME,
         eligible: Sequence[str] = (),
+        adding: Sequence[str] = (),
+        removing: Sequence[str] = (),
         queues: int = 1,
         config: TopicConfig | None = None,
+        restoring: str = "",
     ) -> None:
         """Publish topic "flights" (id 1) with all queues alike."""
         queue = QueueView(
-            list(replicas), leader, epoch, self.version + 1, list(isr), list(eligible)
+            list(replicas),
+            leader,
+            epoch,
+            self.version + 1,
+            list(isr),
+            list(eligible),
+            list(adding),
+            list(removing),
         )
         view = TopicView(
             "flights",
@@ -332,6 +356,7 @@ class Rig:
             config or TopicConfig(retention_ms=-1),
             [queue] * queues,
             self.version + 1,
+            restoring=restoring,
         )
         self.publish(view)
 
@@ -344,16 +369,17 @@ class Rig:
 
     # ── peers ───────────────────────────────────────────────────────────────────────────────────
 
-    def client(self, name: str = "client-1") -> Peer:
+    def client(self, name: str = "client-1", principal: str | None = None) -> Peer:
         """A client that has said HELLO."""
-        return self._peer(name, Identity(name))
+        return self._peer(name, Identity(name), principal)
 
     def follower(self, name: str = "broker-2") -> Peer:
         """A broker that dials ours."""
         return self._peer(name, Identity(name, "broker", 0, KEY))
 
-    def _peer(self, name: str, identity: Identity) -> Peer:
+    def _peer(self, name: str, identity: Identity, principal: str | None = None) -> Peer:
         peer = Peer(self, name, identity)
+        peer.principal = principal
         self.peers[peer.address] = peer
         out = Effects()
         peer.session.open(out, self.mono)
@@ -364,7 +390,7 @@ class Rig:
     def deliver(self, peer: Peer, out: Effects) -> None:
         """Hand the broker what a peer sends."""
         for send in out.sends:
-            self.turn(Received(peer.address, send.frames))
+            self.turn(Received(peer.address, send.frames, principal=peer.principal))
 
     def call_stop(self) -> None:
         """Ask for a graceful stop."""

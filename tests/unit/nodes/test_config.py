@@ -9,10 +9,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from logboom.nodes.config import BrokerConfig, check_config, fill_advertised, instance_config
+from logboom.nodes.config import (
+    BrokerConfig,
+    announced_listeners,
+    check_config,
+    fill_advertised,
+    instance_config,
+    listeners_of,
+)
 from logboom.wire.errors import StartError
+from logboom.wire.listeners import ListenerConfig, ListenerView
 
 GOOD = BrokerConfig(id="broker-1", name_servers=["127.0.0.1:7701"])
+OPEN = ListenerConfig(name="inside", listen="127.0.0.1:7711", security="none")
+CURVE = ListenerConfig(name="outside", listen="0.0.0.0:7712", advertise="h:7712", security="curve")
 
 
 def test_the_defaults_are_good() -> None:
@@ -31,6 +41,11 @@ def test_the_defaults_are_good() -> None:
         ({"disk_reserve_bytes": -1}, "disk_reserve_bytes"),
         ({"disk_reserve_percent": -0.5}, "disk_reserve_percent"),
         ({"disk_reserve_percent": 100.0}, "disk_reserve_percent"),
+        ({"listen": "0.0.0.0:7711"}, "insecure = true"),
+        ({"listen": "0.0.0.0:7711", "insecure": True}, "set `advertise`"),
+        ({"listeners": [OPEN], "listen": "127.0.0.1:1"}, "in place of `listen`"),
+        ({"listeners": [OPEN], "advertise": "h:1"}, "in place of `listen`"),
+        ({"listeners": [CURVE]}, "credentials_file"),
     ],
 )
 def test_what_cannot_be_is_refused(change: dict[str, Any], word: str) -> None:
@@ -41,9 +56,41 @@ def test_what_cannot_be_is_refused(change: dict[str, Any], word: str) -> None:
 
 
 def test_the_bound_endpoint_is_advertised_unless_another_is_given() -> None:
-    assert fill_advertised(GOOD, "127.0.0.1:4711").advertise == "127.0.0.1:4711"
+    assert fill_advertised(GOOD, {"main": "127.0.0.1:4711"}).advertise == "127.0.0.1:4711"
     named = BrokerConfig(id="b", name_servers=["n:1"], advertise="host:1")
-    assert fill_advertised(named, "127.0.0.1:4711") is named
+    assert fill_advertised(named, {"main": "127.0.0.1:4711"}) == named
+
+
+def test_each_listener_is_advertised_as_bound_unless_it_says_otherwise() -> None:
+    config = BrokerConfig(
+        id="b", name_servers=["n:1"], listeners=[OPEN, CURVE], credentials_file="b.toml"
+    )
+    check_config(config)
+    bound = {"inside": "127.0.0.1:4711", "outside": "0.0.0.0:7712"}
+    filled = fill_advertised(config, bound)
+    assert filled.advertise == "127.0.0.1:4711"
+    assert announced_listeners(filled) == [
+        ListenerView("inside", "127.0.0.1:4711", "none"),
+        ListenerView("outside", "h:7712", "curve"),
+    ]
+    assert listeners_of(filled)[0].listen == "127.0.0.1:7711"
+
+
+def test_a_single_open_listener_is_not_announced() -> None:
+    """Name servers of older versions take the registration."""
+    assert announced_listeners(fill_advertised(GOOD, {"main": "127.0.0.1:4711"})) == []
+    alone = BrokerConfig(id="b", name_servers=["n:1"], listeners=[OPEN])
+    assert announced_listeners(fill_advertised(alone, {"inside": "127.0.0.1:4711"})) == []
+
+
+def test_instances_have_ports_and_credentials_of_their_own() -> None:
+    shared = BrokerConfig(
+        id="a", name_servers=["n:1"], listeners=[OPEN, CURVE], credentials_file="/etc/l.d/a.toml"
+    )
+    two = instance_config(shared, 2)
+    assert [each.listen for each in two.listeners] == ["127.0.0.1:7712", "0.0.0.0:7713"]
+    assert [each.advertise for each in two.listeners] == ["", "h:7713"]
+    assert two.credentials_file == "/etc/l.d/a-2.toml"
 
 
 def test_brokers_of_a_machine_share_a_file_and_nothing_else() -> None:
@@ -53,6 +100,7 @@ def test_brokers_of_a_machine_share_a_file_and_nothing_else() -> None:
         data="/var/lib/logboom",
         listen="10.0.0.1:7711",
         advertise="a.test:9000",
+        insecure=True,
     )
     one, three = instance_config(shared, 1), instance_config(shared, 3)
     for config in (one, three):
@@ -92,7 +140,7 @@ def test_the_documented_defaults_are_those_of_the_code() -> None:
         told = rows[name].strip("`")
         if told == "\N{EN DASH}":
             assert field.default in (msgspec.NODEFAULT, "")
-        elif told == "listen":
+        elif told in {"listen", "data"}:
             assert field.default == ""
         elif isinstance(field.default, bool):
             assert told == str(field.default).lower()

@@ -42,3 +42,15 @@ def test_a_stop_without_name_servers_takes_three_seconds_at_most() -> None:
     assert rig.stop is None
     rig.settle(0.2)
     assert rig.stop == ""
+
+
+def test_a_follower_leaves_the_in_sync_replicas_first() -> None:
+    """In maintenance it leads nothing. Leaders would wait for it until they find it silent."""
+    rig = Rig()
+    rig.lead(leader="broker-2", isr=BOTH, replicas=BOTH)
+    rig.call_stop()
+    assert isinstance(rig.decide(), StepDown)
+    assert rig.stop is None
+    rig.lead(epoch=2, leader="broker-2", isr=("broker-2",), replicas=BOTH)
+    rig.settle()
+    assert rig.stop == ""

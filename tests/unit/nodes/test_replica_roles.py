@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.nodes.log.keys import queue_key
+from logboom.nodes.log.keys import Position, queue_key
 from logboom.nodes.log.storage import WriteSet
 from logboom.wire.errors import NotLeader
-from logboom.wire.messages import Heartbeat, Replicate
+from logboom.wire.messages import Heartbeat, Produce, Replicate, Stats
 from logboom.wire.view import QueueView, TopicConfig, TopicView
 from tests.sim.world.storage import SimulatedStorage
 from tests.unit.nodes.rig import ME, Rig, batch, produce
@@ -155,3 +155,121 @@ def test_a_fenced_broker_follows_nobody_until_it_is_registered_anew() -> None:
     rig.lead(3, leader="broker-2", isr=BOTH, replicas=BOTH)
     rig.settle(0.5)
     assert (rig.replica().role, leader.count(Replicate)) == ("follower", 1)
+
+
+# ── replicas that were moved away (M4) ──────────────────────────────────────────────────────────
+
+OTHERS = ("broker-2", "broker-3")
+GRACE_S = 60.0
+
+
+def replicas_to_delete(rig: Rig) -> object:
+    """What STATS tells of replicas that wait for their deletion."""
+    client = rig.client("operator")
+    client.ask(Stats(0, 1_000))
+    return client.answer().counters["replicas_to_delete"]
+
+
+def led_and_moved_away() -> Rig:
+    """A broker that led a queue with messages, which is now on others."""
+    rig = Rig()
+    rig.lead()
+    rig.client().ask(produce(), [batch(3)])
+    rig.settle()
+    assert len(rig.storage.content("log")) == 1
+    rig.lead(2, leader="broker-2", isr=OTHERS, replicas=OTHERS)
+    rig.settle()
+    return rig
+
+
+def test_m4_a_replica_that_was_moved_away_does_nothing_and_goes_after_the_grace() -> None:
+    rig = led_and_moved_away()
+    assert (rig.replica().role, rig.replica().leading) == ("none", None)
+    assert replicas_to_delete(rig) == 1
+    client = rig.client()
+    client.ask(produce(), [batch()])
+    with pytest.raises(NotLeader):
+        client.answer()
+    rig.settle(GRACE_S - 5.0)
+    assert len(rig.storage.content("log")) == 1
+    rig.settle(10.0)
+    assert rig.broker.queues.replicas == {}
+    assert rig.storage.content("log") == {}
+    assert rig.storage.content("state") == {}
+
+
+def test_m4_the_grace_begins_anew_with_the_process() -> None:
+    first = led_and_moved_away()
+    first.settle(GRACE_S - 5.0)
+    rig = Rig(first.storage, incarnation="two", mono=first.mono)
+    rig.lead(2, leader="broker-2", isr=OTHERS, replicas=OTHERS)
+    rig.settle(GRACE_S - 5.0)
+    assert len(rig.storage.content("log")) == 1
+    rig.settle(10.0)
+    assert rig.storage.content("log") == {}
+
+
+def test_m4_metadata_that_is_older_than_the_process_deletes_nothing() -> None:
+    first = Rig()
+    first.lead()
+    first.client().ask(produce(), [batch(3)])
+    rig = Rig(first.storage, incarnation="two", register=False, replica_delete_grace_s=0.0)
+    rig.lead(1, leader="broker-2", isr=OTHERS, replicas=OTHERS)
+    rig.publish()
+    rig.settle(1.0)
+    assert len(rig.storage.content("log")) == 1
+    rig.instance_epoch = 9
+    rig.decide(value=9)
+    rig.lead(3)
+    rig.settle(1.0)
+    assert len(rig.storage.content("log")) == 1
+    assert rig.replica().role == "leader"
+
+
+def test_m4_a_replica_that_is_added_back_within_the_grace_begins_anew() -> None:
+    rig = led_and_moved_away()
+    station = rig.stations["b2:7711"]
+    rig.lead(
+        3, leader="broker-2", isr=OTHERS, replicas=(ME, *OTHERS), adding=[ME], removing=OTHERS[1:]
+    )
+    rig.settle(1.0)
+    assert rig.storage.content("log") == {}
+    assert (rig.replica().end, rig.replica().role) == (Position(0), "follower")
+    asked = station.take(Replicate).queues
+    assert [(each.offset, each.last_epoch) for each in asked] == [(0, -1)]
+    rig.settle(2 * GRACE_S)
+    assert rig.replica().role == "follower"
+    assert replicas_to_delete(rig) == 0
+
+
+def test_m4_what_was_derived_of_a_replica_that_is_added_back_is_gone() -> None:
+    rig = Rig()
+    rig.lead()
+    for _ in range(3):
+        delayed = Produce(0, 30_000, "flights", 0, "all", 0, rig.wall_ms + 600_000)
+        rig.client().ask(delayed, [batch(1)])
+    rig.settle()
+    assert rig.replica().parked.count == 3
+    rig.lead(2, leader="broker-2", isr=OTHERS, replicas=OTHERS)
+    rig.settle(1.0)
+    rig.lead(3, leader="broker-2", isr=OTHERS, replicas=(ME, *OTHERS), adding=[ME])
+    assert rig.replica().end == Position(0)
+    assert rig.replica().parked.count == 0
+    assert rig.replica().index.reach == Position(0)
+
+
+def test_m4_one_whose_topic_is_deleted_within_the_grace_goes_at_once() -> None:
+    rig = led_and_moved_away()
+    rig.publish()
+    rig.settle()
+    assert rig.storage.content("log") == {}
+    assert replicas_to_delete(rig) == 0
+
+
+def test_m4_no_grace_deletes_at_once() -> None:
+    rig = Rig(replica_delete_grace_s=0.0)
+    rig.lead()
+    rig.client().ask(produce(), [batch(3)])
+    rig.lead(2, leader="broker-2", isr=OTHERS, replicas=OTHERS)
+    rig.settle()
+    assert rig.storage.content("log") == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -15,6 +16,7 @@ from logboom.pipeline.record_batches import (
     arrow_schema,
     record_batches,
 )
+from logboom.pipeline.sink_columns import packed_headers
 from logboom.wire.batch import encode_batch, open_batch, stamp
 from logboom.wire.columns import Columns
 from logboom.wire.errors import InvalidRequest
@@ -67,6 +69,22 @@ def test_every_column_is_as_it_was_sent(codec: str) -> None:
     assert [row["headers"] for row in found][1:] == [None, []]
     assert [row["offset"] for row in found] == [40, 41, 42]
     assert [row["timestamp"].microsecond for row in found] == [123_000, 124_000, 122_000]
+
+
+def test_headers_of_traces_pass_through_source_and_sink() -> None:
+    trace = {
+        "traceparent": b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "tracestate": b"vendor=a1",
+    }
+    read = pa.array(
+        [row["headers"] for row in rows([batch(headers=[trace, None, {"x": b""}])])],
+        TYPES["headers"],
+    )
+    written = [
+        None if each is None else msgspec.msgpack.decode(each)
+        for each in packed_headers(read).to_pylist()
+    ]
+    assert written == [trace, None, {"x": b""}]
 
 
 WILD = 10**18

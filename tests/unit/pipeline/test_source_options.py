@@ -33,6 +33,18 @@ def test_defaults_are_those_of_kafka() -> None:
     assert stream.max_offsets == stream.max_bytes == stream.min_partitions == 0
 
 
+def test_credentials_stand_beside_the_nodes_or_alone() -> None:
+    assert read(credentials="/etc/alice.toml").servers == "127.0.0.1:7711@/etc/alice.toml"
+    alone = {"subscribe": "t", "Credentials": "/etc/alice.toml"}
+    assert source_options(alone, stream=True).servers == "@/etc/alice.toml"
+    sink = sink_options({"topic": "t", "credentials": "alice.toml"}, stream=False)
+    assert sink.servers == "@alice.toml"
+    with pytest.raises(InvalidRequest, match="two credentials files"):
+        read(servers="a:1@bob.toml", credentials="alice.toml")
+    with pytest.raises(InvalidRequest, match="say with servers which nodes"):
+        source_options({"subscribe": "t", "credentials": " "}, stream=False)
+
+
 def test_case_does_not_matter() -> None:
     options = source_options(
         {"KAFKA.bootstrap.SERVERS": "a:1", "SUBSCRIBE": "x, y,x", "failondataloss": "FALSE"},

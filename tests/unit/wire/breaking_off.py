@@ -12,7 +12,7 @@ from typing import Final
 import zmq
 
 from logboom.deploy.ports import Ports
-from logboom.wire.actor import Send
+from logboom.wire.actor import Received, Send
 from logboom.wire.sockets import Sockets
 
 BREAKS: Final = 40
@@ -73,6 +73,8 @@ def main() -> None:
             sockets.send([Send(endpoint, [b"hello"])])
             greeted = now
         for received in sockets.poll(GREET_S):
+            if not isinstance(received, Received):
+                raise SystemExit(f"a failed handshake: {received}")
             if list(received.frames) != [b"frame"] * FRAMES:
                 raise SystemExit(f"a message of {len(received.frames)} frames")
     sockets.close()

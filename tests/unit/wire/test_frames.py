@@ -23,6 +23,7 @@ from logboom.wire.group_commands import (
 from logboom.wire.group_view import (
     GroupConfig,
     GroupOffsets,
+    GroupSummary,
     GroupView,
     MemberView,
     OwnedQueue,
@@ -45,6 +46,18 @@ from logboom.wire.messages import (
     Replicated,
     Watch,
     WatchResult,
+)
+from logboom.wire.parking import DelayedBatch, DelayedListed, ListDelayed
+from logboom.wire.survey_messages import (
+    AppendTimesFound,
+    CursorSurvey,
+    FindAppendTimes,
+    GroupsSurveyed,
+    GroupSurvey,
+    QueuesSurveyed,
+    QueueSurvey,
+    SurveyGroups,
+    SurveyQueues,
 )
 from logboom.wire.transactions import (
     HALF,
@@ -175,8 +188,28 @@ SAMPLES = [
     HalfEnded(19, "unknown"),
     CheckHalves(20, 900, "shop", 800),
     HalvesToCheck(20, [UNENDED]),
+    ListDelayed(21, 900, "flights", 10, DelayedBatch("flights", 1, 3, 17, 2, 9, 40)),
+    DelayedListed(21, [DelayedBatch("flights", 1, 3, 17, 2, 9, 40)], True),
     ListUndecided(21, 900, "shop", 10),
     UndecidedListed(21, [UNENDED], True),
+    SurveyQueues(22, 900, (1, 3)),
+    QueuesSurveyed(
+        22, [QueueSurvey(1, 3, 5, 9, 700, [CursorSurvey("s", 6, 2, 1, ["c"])], "t")], (1, 3)
+    ),
+    QueuesSurveyed(22, [], None),
+    SurveyGroups(23, 900, "billing"),
+    GroupsSurveyed(
+        23,
+        [
+            GroupSurvey(
+                GroupSummary("billing", 1, "clustering", ["t"], 1, "broker-1", 4, 4, ""),
+                [GroupOffsets(1, "t", True, [5], [6], [(0, b"r")])],
+            )
+        ],
+        True,
+    ),
+    FindAppendTimes(24, 900, [(1, 3, 5)]),
+    AppendTimesFound(24, [-1, 5]),
 ]
 
 

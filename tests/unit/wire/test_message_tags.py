@@ -12,21 +12,32 @@ from logboom.wire.commands import AnyCommand
 from logboom.wire.messages import AnyMessage
 
 MESSAGES = """
-    addnameserver altersubscription awaitdecided challenge checkhalves checkparked delivered
-    describegroup describesubscriptions detach done endhalf failure findkey findkeyresult
-    groupassigned groupcommit groupcommitted groupdescribed groupheartbeat groupjoin groupjoined
-    groupleave grouprelease groupslisted groupstatus groupstatustold halfended halvestocheck
-    heartbeat heartbeatgranted hello listgroups listunended needhello offsetfortime
-    offsetfortimeresult offsets offsetsresult parkedchecked ping pong produce produced propose
-    proposed prove pull pulled raftframe recall recalled receive removenameserver replicate
-    replicated settled settlemessages stats statsresult subscribe subscribed
-    subscriptionsdescribed unendedlisted watch watchresult welcome
+    accessdescribed addnameserver altersubscription appendtimesfound awaitdecided
+    balanceplanned challenge checkhalves checkparked clusterdescribed configdescribed
+    connectionslisted delayedlisted delivered describeaccess describecluster
+    describeconfig describegroup describesubscriptions describeversions detach done
+    endhalf entriesfetched entriesrestored failure fetchentries finalizeupgrade
+    findappendtimes findkey findkeyresult groupassigned groupcommit groupcommitted
+    groupdescribed groupheartbeat groupjoin groupjoined groupleave grouprelease
+    groupslisted groupssurveyed groupstatus groupstatustold halfended halvestocheck
+    heartbeat heartbeatgranted hello kickconnection listconnections listdelayed
+    listgroups listunended needhello offsetfortime offsetfortimeresult offsets
+    offsetsresult parkedchecked ping planbalance pong produce produced propose proposed
+    prove pull pulled queuessurveyed raftframe readstate recall recalled receive
+    removenameserver replicate replicated reportload restoreentries settled
+    settlemessages stateread stats statsresult subscribe subscribed
+    subscriptionsdescribed surveygroups surveyqueues throttled unendedlisted
+    versionsdescribed watch watchresult welcome
 """
 COMMANDS = """
-    allocateproducerids altergroup alterisr altertopic barrier commitoffsets createtopic decide
-    deletegroup deletetopic electleader expiremembers fencebroker joingroup leavegroup newterm
-    opentransaction registerbroker releasequeues removebroker reportdamage reportdecided
-    reportroom reporttails resetoffsets setstart settarget stepdown
+    addrule adduserkey admitinitialusers allocateproducerids altergroup alterisr
+    altersettings altertopic alteruser barrier cancelreassign commitoffsets createrole
+    createtopic createuser decide deletegroup deleterole deletetopic deleteuser electleader
+    endfilling enduserkeys expiremembers fencebroker finishrestore joingroup leavegroup
+    newterm opentransaction raisefeatures reassign registerbroker releasequeues removebroker
+    removerule removeuserkey reportdamage reportdecided reportroom reporttails resetoffsets
+    restorecounters restoredecisions restoregroup restoretopic setbrokermode setdefaultquota
+    setstart settarget stepdown
 """
 
 

@@ -50,3 +50,17 @@ def test_members_are_learned_from_metadata() -> None:
     servers.learn(routes)
     assert servers.leader() == "a:1"
     assert servers.next_any("gone:1") == "a:1"
+
+
+def test_the_metadata_goes_before_the_endpoint_of_a_hint() -> None:
+    """A node has an endpoint for each listener, and the one that refuses may name another."""
+    servers, routes = NameServers(["a:1"]), Routes()
+    members = [NameServerView("name-1", "a:1"), NameServerView("name-2", "b:1")]
+    routes.update(View(1, True, "c", [], [], [], [], members, None))
+    servers.learn(routes)
+    assert servers.refused("a:1", NotLeader("there", leader="name-2", endpoint="b:9"))
+    assert servers.leader() == "b:1"
+    assert servers.refused("b:1", NotLeader("there", leader="name-3", endpoint="c:9"))
+    assert servers.leader() == "c:9"
+    # One that knows of no leader names none.
+    assert not servers.refused("c:9", NotLeader("nowhere", leader="name-1", endpoint=None))

@@ -16,12 +16,14 @@ from logboom.wire.acceptor import (
     PROVE_S,
     Acceptor,
 )
-from logboom.wire.actor import Effects, PeerAddress, Send
+from logboom.wire.actor import Effects, HandshakeFault, PeerAddress, Send
 from logboom.wire.base import WireMessage
 from logboom.wire.commands import CreateTopic, FenceBroker
+from logboom.wire.errors import InvalidRequest, Unauthenticated
 from logboom.wire.frames import Frame, decode, encode
 from logboom.wire.hello import Identity, proof
 from logboom.wire.messages import (
+    FRAME_ROOM_BYTES,
     Challenge,
     Failure,
     Heartbeat,
@@ -34,6 +36,7 @@ from logboom.wire.messages import (
     Prove,
     RaftFrame,
     Stats,
+    Throttled,
     Welcome,
 )
 from logboom.wire.session import DEAD_AFTER, PING_AFTER, PING_IDLE, REDIAL_LAST_S, Reply, Session
@@ -124,6 +127,45 @@ def test_w1_a_new_routing_id_is_asked_for_hello_and_requests_are_sent_again() ->
     assert len(line.gate) == 2
 
 
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_number_that_does_not_fit_ends_one_request_alone(opened: bool) -> None:
+    line = Line(client())
+    if opened:
+        line.session.open(line.out, line.now)
+        line.run()
+    for timeout_ms, context in ((1 << 70, "not"), (5_000, "fits")):
+        line.session.request(Stats(0, timeout_ms), (), context, 200.0, line.out, line.now)
+    line.tick(0.0)
+    line.tick(0.0)
+    ended = {reply.context: reply for reply in line.replies}
+    assert isinstance(ended["not"].error, InvalidRequest)
+    assert isinstance(ended["fits"].message, Ok)
+    assert line.session.pending() == 0
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_what_the_peer_would_not_accept_ends_in_words(opened: bool) -> None:
+    line = Line(client())
+    line.gate.max_request_bytes = 1_000
+    if opened:
+        line.session.open(line.out, line.now)
+        line.run()
+    for size, context in ((1_000 + FRAME_ROOM_BYTES, "fits"), (1_001 + FRAME_ROOM_BYTES, "not")):
+        message = Stats(0, 5_000)
+        line.session.request(message, [bytes(size)], context, 200.0, line.out, line.now)
+    assert line.session.deadline() is not None
+    line.tick(0.0)
+    line.tick(0.0)
+    ended = {reply.context: reply for reply in line.replies}
+    assert isinstance(ended["fits"].message, Ok)
+    error = ended["not"].error
+    assert isinstance(error, InvalidRequest)
+    assert (error.code, error.fields["limit"]) == ("TOO_LARGE", 1_000)
+    assert "max_request_bytes" in error.text
+    assert line.session.pending() == 0
+    assert len(line.served) == 1
+
+
 def test_w1_many_queued_requests_greet_once() -> None:
     line = Line(client())
     line.ask()
@@ -162,6 +204,33 @@ def test_a_request_without_answer_ends_at_its_deadline() -> None:
     assert reply.error is not None
     assert reply.error.code == "TIMED_OUT"
     assert ENDPOINT in reply.error.text
+
+
+def test_a_request_that_the_peer_delays_is_waited_for_up_to_its_latest_time() -> None:
+    line = Line(Identity("c1"))
+    line.session.open(line.out, line.now)
+    line.run()
+    begin = line.now
+    numbers = [
+        line.session.request(
+            Stats(0, 5000), (), latest, begin + 5.0, line.out, begin, begin + latest
+        )
+        for latest in (5, 12, 60)
+    ]
+    line.out.sends.clear()
+    notice = Throttled(0, 4_000, [*numbers, 99])
+    ended: dict[int, float] = {}
+    for _ in range(30):
+        if line.now < begin + 20:
+            line.session.receive(encode(notice), line.out, line.now)
+            assert line.session.throttled_until == line.now + 4.0
+        line.tick(1.0)
+        for reply in line.replies:
+            ended.setdefault(reply.context, line.now - begin)
+            assert reply.error is not None
+            assert reply.error.code == "TIMED_OUT"
+    # The last notice is of second 19; a deadline begins anew with its 5 s.
+    assert ended == {5: 5.0, 12: 12.0, 60: 24.0}
 
 
 def test_deadline_is_never_later_than_the_first_request() -> None:
@@ -514,3 +583,50 @@ def test_a_node_that_proves_late_greets_again() -> None:
     gate.sweep(PROVE_S + 1)
     shown = proof(KEY, "dialer", bytes(16), challenge.nonce, "broker-2")
     assert said(gate, encode(Prove(-1, shown)), at=PROVE_S + 1) == NeedHello(0)
+
+
+@pytest.mark.parametrize("fault", ["key", "server", "unknown-server", "no-key"])
+def test_a_handshake_that_keeps_failing_ends_the_requests_with_its_reason(
+    fault: HandshakeFault,
+) -> None:
+    line = Line(Identity("me", user="ann"))
+    line.ask(timeout=60.0)
+    line.out.sends.clear()
+    began = line.now
+    dials = 0
+    while not (ended := line.session.handshake_failed(fault, line.now)):
+        due = line.session.deadline()
+        assert due is not None
+        assert due <= line.now + REDIAL_LAST_S
+        line.now = due
+        line.session.tick(line.out, line.now)
+        assert line.out.redials == [ENDPOINT]
+        line.out.redials.clear()
+        dials += 1
+    line.out.sends.clear()
+    (reply,) = ended
+    assert isinstance(reply.error, Unauthenticated)
+    assert ENDPOINT in reply.error.text
+    assert "\n" not in reply.error.text
+    assert ("the key of ann" in reply.error.text) == (fault == "key")
+    assert line.now - began <= 3.0
+    assert dials >= 3, "a node's other keys are tried, too"
+    assert line.session.refusal is reply.error
+    # A later request dials again, and may be lucky.
+    line.ask(context="second")
+    line.run()
+    assert [(r.context, r.error) for r in line.replies] == [("second", None)]
+
+
+def test_a_handshake_that_fails_once_is_repeated() -> None:
+    line = Line(client())
+    line.ask()
+    line.out.sends.clear()
+    assert line.session.handshake_failed("key", line.now) == []
+    line.tick(REDIAL_LAST_S)
+    assert line.out.redials == [ENDPOINT]
+    assert [r.error for r in line.replies] == [None]
+    # What failed before it was open is forgotten.
+    line.now += 5.0
+    line.ask()
+    assert line.session.handshake_failed("key", line.now) == []

@@ -1,6 +1,9 @@
 """Sockets over loopback: what the skin promises to every loop."""
 
+import resource
+import select
 import socket as tcp
+import struct
 import subprocess
 import sys
 import threading
@@ -11,11 +14,16 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 import zmq
 
-from logboom.wire.actor import PeerAddress, Received, Send
+from logboom.wire.acceptor import MAX_CLIENT_ID
+from logboom.wire.actor import HandshakeFailed, PeerAddress, Received, Send
+from logboom.wire.connection_limits import ADMITTED, ConnectionLimits
 from logboom.wire.errors import StartError
 from logboom.wire.frames import decode, encode
-from logboom.wire.messages import Failure, Pong
+from logboom.wire.listener_gate import ListenerGate
+from logboom.wire.messages import Failure, Hello, Pong
+from logboom.wire.packet_filters import MAX_SMALL_BYTES
 from logboom.wire.sockets import (
+    CURVE_FRAME_BYTES,
     FOLLOWED_BYTES,
     OUTBOX_BYTES,
     TURN_MESSAGES,
@@ -23,7 +31,7 @@ from logboom.wire.sockets import (
     check_endpoint,
 )
 from logboom.wire.unfinished_messages import UnfinishedLimits
-from tests.chaos.fuzz_peers import HANDSHAKE
+from tests.chaos.fuzz_peers import GREETING, HANDSHAKE
 
 
 @pytest.fixture
@@ -47,8 +55,15 @@ def gather(sockets: Sockets, count: int, *others: Sockets) -> list[Received]:
     while len(received) < count and time.monotonic() < end:
         for other in others:
             other.poll(0)
-        received += sockets.poll(0.01)
+        received += messages(sockets.poll(0.01))
     return received
+
+
+def messages(events: list[Received | HandshakeFailed]) -> list[Received]:
+    """The events, which are messages."""
+    found = [event for event in events if isinstance(event, Received)]
+    assert len(found) == len(events)
+    return found
 
 
 def test_a_message_goes_there_and_back(node: Sockets, dialler: Sockets) -> None:
@@ -69,7 +84,7 @@ def test_a_turn_is_bounded_and_nothing_is_left_behind(node: Sockets, dialler: So
     received: list[Received] = []
     while len(received) < total:
         dialler.poll(0)
-        turn = node.poll(0.05)
+        turn = messages(node.poll(0.05))
         assert len(turn) <= TURN_MESSAGES
         received += turn
     assert [bytes(r.frames[0]) for r in received] == [b"%d" % n for n in range(total)]
@@ -143,7 +158,7 @@ def test_a_node_that_does_not_listen_still_hears_whom_it_dialled() -> None:
     end = time.monotonic() + 10
     while not heard and time.monotonic() < end:
         other.poll(0)
-        heard += node.poll(0.01, listening=False)
+        heard += messages(node.poll(0.01, listening=False))
     assert [list(received.frames) for received in heard] == [[b"granted"]]
     (later,) = gather(node, 1, other)
     assert list(later.frames) == [b"data"]
@@ -337,3 +352,215 @@ def test_all_who_never_read_share_one_bound(node: Sockets, monkeypatch: pytest.M
     assert node.dropped == dropped, "a peer for whom nothing waits is answered"
     for each in (*deaf, reader):
         each.close()
+
+
+def connected(node: Sockets) -> tcp.socket:
+    host, port = node.endpoints["main"].split(":")
+    return tcp.create_connection((host, int(port)), timeout=0.5)
+
+
+def test_connections_past_the_limit_of_an_address_are_reset(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("logboom.wire.connection_limits.is_exempt", lambda _: False)
+    node = Sockets({"main": "127.0.0.1:0"}, callers=ConnectionLimits(per_address=3))
+    with ExitStack() as stack:
+        stack.callback(node.close)
+        known = [stack.enter_context(connected(node)) for _ in range(3)]
+        while node.figures()["connections"] < 3:
+            node.poll(0.01)
+        others = [stack.enter_context(connected(node)) for _ in range(4)]
+        while node.figures()["connections_refused"] < 4:
+            node.poll(0.01)
+        for other in others:
+            # Its greeting may have come before the reset.
+            with suppress(ConnectionError):
+                while other.recv(100):
+                    pass
+        assert node.figures()["connections"] == 3
+        known[0].close()
+        while node.figures()["connections"] == 3:
+            node.poll(0.01)
+        stack.enter_context(connected(node))
+        while node.figures()["connections"] < 3:
+            node.poll(0.01)
+        for each in known[1:]:
+            assert each.recv(1) == b"\xff", "those before are served"
+        assert 'connections_refused address=127.0.0.1 text="it has 3 already' in caplog.text
+
+
+MIB = 1024 * 1024
+SO_LOCK_FILTER = 44
+"""socket(7): from now on no filter can be attached."""
+ESTABLISHED = 1
+"""State of a connection in struct tcp_info (linux/tcp.h)."""
+
+
+def tcp_info(connection: tcp.socket) -> tuple[bool, int]:
+    """Whether a connection is open, and how many of its bytes the other side's system has taken."""
+    info = connection.getsockopt(tcp.IPPROTO_TCP, tcp.TCP_INFO, 128)
+    return info[0] == ESTABLISHED, struct.unpack_from("<Q", info, 120)[0]
+
+
+def test_what_giant_frames_within_the_handshake_cost_is_bounded(dialler: Sockets) -> None:
+    node = Sockets({"main": "127.0.0.1:0"}, max_frame_bytes=MIB)
+    head = GREETING + b"\x06" + (MIB - 1).to_bytes(8, "big")
+    body = bytes(MIB // 2)
+    with ExitStack() as stack:
+        stack.callback(node.close)
+        # Nobody looks meanwhile: what counts is what the system and ZeroMQ take by themselves.
+        pushers = [stack.enter_context(connected(node)) for _ in range(3 * ADMITTED)]
+        for pusher in pushers:
+            pusher.setblocking(False)
+            pusher.sendall(head)
+        unsent = {pusher: memoryview(body) for pusher in pushers}
+
+        def push() -> int:
+            """Send what they take; return how many are open that have sent large packets."""
+            for pusher in select.select([], [p for p, left in unsent.items() if left], [], 0)[1]:
+                with suppress(OSError):
+                    unsent[pusher] = unsent[pusher][pusher.send(unsent[pusher]) :]
+            large = [pusher for pusher in pushers if tcp_info(pusher)[1] > 64 * 1024]
+            return sum(tcp_info(pusher)[0] for pusher in large)
+
+        for _ in range(20):
+            assert push() == 0, "nobody is admitted yet"
+            # That something does not happen has no event.
+            time.sleep(0.01)
+        while push() < ADMITTED:
+            node.poll(0.01)
+        # Meanwhile one with little to say is heard, and may say more then.
+        endpoint = node.endpoints["main"]
+        dialler.send([Send(endpoint, [b"hello"])])
+        received = gather(node, 1, dialler)
+        assert [each.frames for each in received] == [[b"hello"]]
+        dialler.send([Send(endpoint, [body])])
+        while not messages(node.poll(0.01)):
+            assert push() <= ADMITTED
+            dialler.poll(0)
+        # Others are admitted once these have gone.
+        before = {pusher for pusher in pushers if tcp_info(pusher)[1] > 64 * 1024}
+        for pusher in before:
+            pusher.close()
+            pushers.remove(pusher)
+            del unsent[pusher]
+        while not push():
+            node.poll(0.01)
+        assert push() <= ADMITTED
+
+
+def test_the_longest_hello_is_a_small_packet() -> None:
+    hello = Hello(-1, 9, 9, "\U0010ffff" * MAX_CLIENT_ID, "name-server", 1 << 63, b"", bytes(16))
+    said = encode(hello)
+    size = sum(len(frame) + CURVE_FRAME_BYTES for frame in said)
+    # What was lost is sent again together with the end of the handshake.
+    assert size + len(HANDSHAKE) - len(GREETING) <= MAX_SMALL_BYTES
+
+
+def test_a_listener_that_cannot_be_filtered_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "logboom.wire")
+    gate = ListenerGate()
+    with ExitStack() as stack:
+        first, second, third = (
+            stack.enter_context(tcp.create_server(("127.0.0.1", 0))) for _ in range(3)
+        )
+        gate.listening(first.fileno())
+        assert not caplog.records
+        for listener in (second, third):
+            listener.setsockopt(tcp.SOL_SOCKET, SO_LOCK_FILTER, 1)
+            gate.listening(listener.fileno())
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert "large packets of new connections" in caplog.text
+
+
+def test_while_descriptors_run_out_nobody_gets_in_and_those_inside_are_served(
+    node: Sockets, dialler: Sockets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = limit // 2
+    monkeypatch.setattr("logboom.wire.listener_gate._descriptors_in_use", lambda: (used, True))
+    endpoint = node.endpoints["main"]
+    dialler.send([Send(endpoint, [b"hello"])])
+    (asked,) = gather(node, 1, dialler)
+    used = limit - 1
+    while node.figures()["accepting"]:
+        node.poll(0.01)
+    with pytest.raises(TimeoutError):
+        connected(node)
+    node.send([Send(asked.peer, [b"answer"])])
+    assert gather(dialler, 1, node) == [Received(endpoint, [b"answer"])]
+    used = limit // 2
+    while not node.figures()["accepting"]:
+        node.poll(0.01)
+    connected(node).close()
+    dialler.send([Send(endpoint, [b"still here"])])
+    (again,) = gather(node, 1, dialler)
+    assert again.peer == asked.peer
+
+
+def test_a_connection_can_be_looked_at_and_reset(node: Sockets, dialler: Sockets) -> None:
+    endpoint = node.endpoints["main"]
+    dialler.send([Send(endpoint, [b"hello", bytes(100_000)])])
+    (asked,) = gather(node, 1, dialler)
+    assert isinstance(asked.peer, PeerAddress)
+    seen = node.inspect(asked.peer)
+    assert seen is not None
+    assert seen.endpoint.startswith("127.0.0.1:")
+    assert seen.endpoint != endpoint
+    assert 100_000 < seen.received_bytes < 110_000
+    node.send([Send(asked.peer, [bytes(50_000)])])
+    gather(dialler, 1, node)
+    sent_bytes = 0
+    until = time.monotonic() + 10
+    while sent_bytes < 50_000 and time.monotonic() < until:
+        node.poll(0.01)
+        now_seen = node.inspect(asked.peer)
+        assert now_seen is not None
+        sent_bytes = now_seen.sent_bytes  # what the peer's system has acknowledged
+    assert 50_000 < sent_bytes < 60_000
+    assert node.is_connected(asked.peer)
+    node.kick(asked.peer)
+    assert not node.is_connected(asked.peer)
+    assert node.inspect(asked.peer) is None
+    node.kick(asked.peer)
+    # It dials again by itself, as another peer.
+    dialler.send([Send(endpoint, [b"again"])])
+    received: list[Received] = []
+    until = time.monotonic() + 10
+    while not received and time.monotonic() < until:
+        dialler.send([Send(endpoint, [b"again"])])
+        received += gather(node, 1, dialler)
+    assert isinstance(received[0].peer, PeerAddress)
+    assert received[0].peer != asked.peer
+    other = node.inspect(received[0].peer)
+    assert other is not None
+    assert other.endpoint != seen.endpoint
+    assert node.connections_closed == 0
+
+
+def test_a_connection_that_its_peer_has_closed_is_not_connected(node: Sockets) -> None:
+    caller = Sockets()
+    caller.send([Send(node.endpoints["main"], [b"hello"])])
+    (asked,) = gather(node, 1, caller)
+    assert isinstance(asked.peer, PeerAddress)
+    assert node.is_connected(asked.peer)
+    caller.close()
+    until = time.monotonic() + 10
+    while node.is_connected(asked.peer) and time.monotonic() < until:
+        node.poll(0.05)
+    assert not node.is_connected(asked.peer)
+    assert node.inspect(asked.peer) is None
+
+
+def test_a_peer_that_speaks_zmtp_1_ends_nothing_and_is_not_heard(
+    node: Sockets, dialler: Sockets
+) -> None:
+    # Its messages came without the connection's descriptor, and that ended the node.
+    with connected(node) as old:
+        # No routing id, and a message of one byte.
+        old.sendall(b"\x01\x00\x02\x00x")
+        while not node.dropped:
+            assert node.poll(0.01) == []
+        dialler.send([Send(node.endpoints["main"], [b"hello"])])
+        (asked,) = gather(node, 1, dialler)
+        assert list(asked.frames) == [b"hello"]

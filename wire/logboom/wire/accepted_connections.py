@@ -11,7 +11,6 @@ import array
 import contextlib
 import ctypes
 import fcntl
-import logging
 import os
 import re
 import select
@@ -21,6 +20,19 @@ import termios
 from collections.abc import Iterator
 from typing import Final
 
+from logboom.wire.actor import PeerAddress
+from logboom.wire.connection_info import ConnectionInfo
+from logboom.wire.connection_limits import (
+    DEFAULT_LIMITS,
+    ConnectionBook,
+    ConnectionLimits,
+    RefusalReason,
+    UnheardConnections,
+    refusal_text,
+)
+from logboom.wire.event_log import log_event
+from logboom.wire.packet_filters import SMALL_PACKETS, detach_filter
+from logboom.wire.refusal_counter import RefusalCounter
 from logboom.wire.unfinished_messages import Excess, Standing, UnfinishedLimits, UnfinishedMessages
 
 LOOK_S: Final = 0.05
@@ -42,22 +54,32 @@ LOG_S: Final = 10.0
 """Seconds between two log lines about closed connections."""
 SO_COOKIE: Final = 57
 """socket(7): a number that no other socket of this machine has had (asm-generic/socket.h)."""
+BYTES_ACKED: Final = 120
+"""Offset of tcpi_bytes_acked in struct tcp_info (linux/tcp.h)."""
 BYTES_RECEIVED: Final = 128
-"""Offset of tcpi_bytes_received in struct tcp_info (linux/tcp.h)."""
+"""Offset of tcpi_bytes_received there."""
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-_log = logging.getLogger("logboom.wire")
 
 
 class AcceptedConnections:
     """The connections that a node's listeners have accepted, with their unfinished messages."""
 
-    def __init__(self, limits: UnfinishedLimits) -> None:
+    def __init__(
+        self, limits: UnfinishedLimits, callers: ConnectionLimits = DEFAULT_LIMITS
+    ) -> None:
         self.account = UnfinishedMessages(limits)
+        self.book = ConnectionBook(callers)
+        self.unheard = UnheardConnections()
+        self.refused = 0
+        """Connections that were reset at once, since their address had or opened too many, or the
+        process had too few descriptors left."""
+        self._refusals = RefusalCounter[str, RefusalReason](self._tell_refusals)
         self.closed = 0
         """Connections closed because of their unfinished messages."""
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._epoll: select.epoll | None = None
         """Created with the first connection: a client accepts none."""
+        self._loan = _Loan()
         self._cookies: dict[int, int] = {}
         self._rotation: list[int] = []
         """Descriptors that are still to be sampled in this rotation."""
@@ -68,20 +90,38 @@ class AcceptedConnections:
         self._untold = 0
         """Connections closed since the last log line."""
 
-    def accepted(self, descriptor: int, listener: str, port: int, now: float) -> None:
-        """Watch a connection that a listener on `port` accepted; it may be closed already."""
+    def accepted(
+        self, descriptor: int, listener: str, port: int, now: float, *, shut: bool = False
+    ) -> None:
+        """Watch a connection that a listener on `port` accepted; it may be closed already.
+
+        It is reset if its address has too many, or if the node is `shut`.
+        """
         if not hasattr(select, "epoll"):
             return
         if self._epoll is None:
             self._epoll = select.epoll()
+            self._loan.reserve()
         self.gone(descriptor)
         with contextlib.suppress(OSError):
             # The event is old: the number may belong to another descriptor by now, such as a
             # dialled connection.
-            with _borrowed(descriptor) as connection:
+            with self._loan.of(descriptor) as connection:
                 if connection.getsockname()[1] != port:
                     return
+                address = connection.getpeername()[0]
+                reason = "descriptors" if shut else self.book.opened(descriptor, address, now)
+                if reason is not None:
+                    self._abort(connection)
+                    self.refused += 1
+                    self._refusals.add(address, reason, now)
+                    return
                 self._cookies[descriptor] = _cookie(connection)
+                if self.account.is_early(descriptor) or self.unheard.opened(descriptor, now):
+                    detach_filter(connection)
+                else:
+                    # It has it already, unless it is older than the filter of its listener.
+                    SMALL_PACKETS.attach(connection)
             # Edge-triggered: a silent peer costs nothing. Writability is watched, too: ZeroMQ may
             # already have read what arrived, and then it is the only event.
             self._epoll.register(descriptor, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
@@ -89,7 +129,54 @@ class AcceptedConnections:
 
     def gone(self, descriptor: int) -> None:
         """Forget a connection that has ended."""
+        self.book.closed(descriptor)
+        self.unheard.closed(descriptor)
         if self._cookies.pop(descriptor, None) is not None:
+            self.account.closed(descriptor)
+
+    def heard(self, descriptor: int) -> None:
+        """Let a connection send large packets, since a message has come from it."""
+        if self.unheard.closed(descriptor):
+            self._unfilter(descriptor)
+
+    def admit(self, now: float) -> None:
+        """Let unheard connections send large packets, as far as that is their right now."""
+        for descriptor in self.unheard.admit(now):
+            self._unfilter(descriptor)
+
+    def _unfilter(self, descriptor: int) -> None:
+        with contextlib.suppress(OSError), self._loan.of(descriptor) as connection:
+            # The number may have been given to another connection meanwhile.
+            if self._cookies.get(descriptor) == _cookie(connection):
+                detach_filter(connection)
+
+    def is_connected(self, peer: PeerAddress) -> bool:
+        """Return True if a peer's connection still exists, as far as that is known."""
+        return self._epoll is None or self.account.connection_of(peer) is not None
+
+    def inspect(self, peer: PeerAddress) -> ConnectionInfo | None:
+        """Return what the system says of a peer's connection; None: it has none, or is unknown."""
+        descriptor = self.account.connection_of(peer)
+        if descriptor is None:
+            return None
+        try:
+            with self._loan.of(descriptor) as connection:
+                if self._cookies.get(descriptor) != _cookie(connection):
+                    return None
+                host, port = connection.getpeername()[:2]
+        except OSError:
+            return None
+        info = self._tcp_info(descriptor)
+        if info is None:
+            return None
+        sent, received = struct.unpack_from("<QQ", info, BYTES_ACKED)
+        return ConnectionInfo(f"{host}:{port}", received, sent)
+
+    def kick(self, peer: PeerAddress) -> None:
+        """Reset a peer's connection, if it still exists."""
+        descriptor = self.account.connection_of(peer)
+        if descriptor is not None:
+            self._shut_down(descriptor)
             self.account.closed(descriptor)
 
     def due(self, now: float) -> bool:
@@ -105,6 +192,7 @@ class AcceptedConnections:
         Connections with an unfinished message, and some of all others in rotation, are sampled in
         any case: a peer that never reads is not writable, and may send without an event.
         """
+        self._refusals.tick(now)
         if self._epoll is None or not self._cookies:
             return
         found = {fd for fd, _ in self._epoll.poll(0, len(self._cookies))}
@@ -123,11 +211,10 @@ class AcceptedConnections:
             self.account.sampled(descriptor, total, now, tiny=tiny)
         self.account.begin_rounds()
 
-    @staticmethod
-    def _is_tiny(descriptor: int) -> bool | None:
+    def _is_tiny(self, descriptor: int) -> bool | None:
         """Return True if a connection's next bytes are tiny frames, None if there are too few."""
         try:
-            with _borrowed(descriptor) as connection:
+            with self._loan.of(descriptor) as connection:
                 flags = socket.MSG_PEEK | socket.MSG_DONTWAIT
                 said = connection.recv(PEEKED_BYTES, flags)
         except OSError:
@@ -145,14 +232,10 @@ class AcceptedConnections:
 
     def _read_by_zeromq(self, descriptor: int) -> int | None:
         """Return the number of bytes that ZeroMQ has read from a connection."""
-        info = ctypes.create_string_buffer(BYTES_RECEIVED + 8)
-        size = ctypes.c_uint32(len(info))
-        failed = self._libc.getsockopt(
-            descriptor, socket.IPPROTO_TCP, socket.TCP_INFO, info, ctypes.byref(size)
-        )
-        if failed or size.value < len(info):
+        info = self._tcp_info(descriptor)
+        if info is None:
             return None
-        received: int = struct.unpack_from("<Q", info.raw, BYTES_RECEIVED)[0]
+        received: int = struct.unpack_from("<Q", info, BYTES_RECEIVED)[0]
         waiting = array.array("i", [0])
         try:
             fcntl.ioctl(descriptor, termios.FIONREAD, waiting)
@@ -160,12 +243,21 @@ class AcceptedConnections:
             return None
         return received - waiting[0]
 
+    def _tcp_info(self, descriptor: int) -> bytes | None:
+        """Return the beginning of a connection's struct tcp_info."""
+        info = ctypes.create_string_buffer(BYTES_RECEIVED + 8)
+        size = ctypes.c_uint32(len(info))
+        failed = self._libc.getsockopt(
+            descriptor, socket.IPPROTO_TCP, socket.TCP_INFO, info, ctypes.byref(size)
+        )
+        return None if failed or size.value < len(info) else info.raw
+
     def close_excess(self, standing: Standing, now: float) -> None:
         """Shut down every connection that is past a limit."""
         found = self.account.excess(standing)
         if self._looked:
             self._looked = False
-            found += self.account.swollen(_resident_bytes(), standing)
+            found += self.account.swollen(self._loan.resident_bytes(), standing)
         for excess in found:
             address = self._shut_down(excess.connection)
             if address is not None:
@@ -176,7 +268,9 @@ class AcceptedConnections:
     def _shut_down(self, descriptor: int) -> str | None:
         """Reset a connection, so that ZeroMQ finds it broken and closes it; return its peer."""
         cookie = self._cookies.pop(descriptor, None)
-        with contextlib.suppress(OSError), _borrowed(descriptor) as connection:
+        self.book.closed(descriptor)
+        self.unheard.closed(descriptor)
+        with contextlib.suppress(OSError), self._loan.of(descriptor) as connection:
             # The number may have been given to another connection meanwhile.
             if cookie == _cookie(connection):
                 host, port = connection.getpeername()[:2]
@@ -198,42 +292,64 @@ class AcceptedConnections:
             return
         self._next_line = now + LOG_S
         shared = "all such connections together" if excess.shared else "a connection"
-        more = f" ({self._untold - 1} more since the last line)" if self._untold > 1 else ""
-        self._untold = 0
-        _log.warning(
-            "closed the connection from %s: %d bytes of a message without its end; %s may have "
-            "at most %d%s",
-            address,
-            excess.unfinished_bytes,
-            shared,
-            excess.limit_bytes,
-            more,
+        count, self._untold = self._untold, 0
+        log_event(
+            "connection_closed",
+            count,
+            address=address,
+            unfinished_bytes=excess.unfinished_bytes,
+            limit=excess.limit_bytes,
+            text=f"{excess.unfinished_bytes} bytes of a message without its end; {shared} may have at "
+            f"most {excess.limit_bytes}",
         )
+
+    def _tell_refusals(self, address: str | None, reason: RefusalReason | None, count: int) -> None:
+        text = "these came from many other addresses"
+        if reason is not None:
+            text = refusal_text(reason, self.book.limits)
+        log_event("connections_refused", count, address=address, text=text)
 
     def close(self) -> None:
         """Stop watching."""
         if self._epoll is not None:
             self._epoll.close()
+            self._loan.close()
 
 
-@contextlib.contextmanager
-def _borrowed(descriptor: int) -> Iterator[socket.socket]:
-    """Yield a second descriptor of a connection, which nobody else can close."""
-    second = os.dup(descriptor)
-    try:
-        connection = socket.socket(fileno=second)
-    except OSError:
-        # It no longer is one of ours.
-        os.close(second)
-        raise
-    with connection:
-        yield connection
+class _Loan:
+    """Descriptors that are reserved, so that connections can be reset when no others are left."""
 
+    def __init__(self) -> None:
+        self._second = self._nothing = self._memory = -1
 
-def _resident_bytes() -> int:
-    """Return the resident memory of this process (proc(5))."""
-    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - many times a second
-        return int(file.read().split()[1]) * PAGE_BYTES
+    def reserve(self) -> None:
+        """Open what will be needed."""
+        self._nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._second = os.dup(self._nothing)
+        self._memory = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+
+    @contextlib.contextmanager
+    def of(self, descriptor: int) -> Iterator[socket.socket]:
+        """Yield a second descriptor of a connection, which nobody else can close."""
+        os.dup2(descriptor, self._second, inheritable=False)
+        try:
+            connection = socket.socket(fileno=self._second)
+            try:
+                yield connection
+            finally:
+                connection.detach()
+        finally:
+            # The connection must not stay open for it.
+            os.dup2(self._nothing, self._second, inheritable=False)
+
+    def resident_bytes(self) -> int:
+        """Return the resident memory of this process (proc(5))."""
+        return int(os.pread(self._memory, 256, 0).split()[1]) * PAGE_BYTES
+
+    def close(self) -> None:
+        """Close all."""
+        for descriptor in (self._second, self._nothing, self._memory):
+            os.close(descriptor)
 
 
 def _cookie(connection: socket.socket) -> int:

@@ -9,11 +9,26 @@ forgotten and must greet again.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
+from logboom.wire.access.access_book import AccessBook
+from logboom.wire.access.access_commands import (
+    AddRule,
+    AddUserKey,
+    AlterUser,
+    CreateRole,
+    CreateUser,
+    DeleteRole,
+    DeleteUser,
+    RemoveRule,
+    RemoveUserKey,
+    SetDefaultQuota,
+)
+from logboom.wire.access.access_rules import is_node_user, node_user, user_of
 from logboom.wire.actor import Effects, PeerAddress, Send
+from logboom.wire.authorizer import Authorizer
 from logboom.wire.base import WireMessage
 from logboom.wire.commands import (
     AllocateProducerIds,
@@ -22,9 +37,21 @@ from logboom.wire.commands import (
     CreateTopic,
     DeleteTopic,
     ElectLeader,
+    FinishRestore,
     RemoveBroker,
+    RestoreCounters,
+    RestoreDecisions,
+    RestoreGroup,
+    RestoreTopic,
 )
-from logboom.wire.errors import InvalidRequest, LogboomError, Refused
+from logboom.wire.connection_info import ConnectionInfo
+from logboom.wire.errors import (
+    InvalidRequest,
+    LogboomError,
+    Refused,
+    Unauthenticated,
+    Unavailable,
+)
 from logboom.wire.frames import Frame, decode, encode, id_of
 from logboom.wire.group_commands import AlterGroup, DeleteGroup, ResetOffsets
 from logboom.wire.hello import PeerKind, proof, verify_proof
@@ -42,8 +69,17 @@ from logboom.wire.messages import (
     Pong,
     Propose,
     Prove,
+    Watch,
     Welcome,
 )
+from logboom.wire.operation_commands import (
+    AlterSettings,
+    CancelReassign,
+    Reassign,
+    SetBrokerMode,
+)
+from logboom.wire.sight import Sight
+from logboom.wire.stats import Histogram, Statistics
 from logboom.wire.transactions import Decide, OpenApplication
 
 IDLE: Final = 30.0
@@ -80,7 +116,28 @@ CLIENT_COMMANDS: Final = (
     Decide,
 )
 """Commands that any client may propose; all others need the cluster key."""
-OPERATOR_COMMANDS: Final = (RemoveBroker,)
+OPERATOR_COMMANDS: Final = (
+    RemoveBroker,
+    CreateUser,
+    AlterUser,
+    DeleteUser,
+    AddUserKey,
+    RemoveUserKey,
+    CreateRole,
+    DeleteRole,
+    AddRule,
+    RemoveRule,
+    SetDefaultQuota,
+    Reassign,
+    CancelReassign,
+    SetBrokerMode,
+    AlterSettings,
+    RestoreCounters,
+    RestoreTopic,
+    RestoreGroup,
+    RestoreDecisions,
+    FinishRestore,
+)
 """Commands that a client with the cluster key may propose as well; all others need a node."""
 
 
@@ -96,6 +153,20 @@ class PeerSession:
     heard: float
     proven: bool = False
     """True if the peer has proved that it holds the cluster key; nodes always have."""
+    principal: str | None = None
+    """The user and the key with which its connection was opened; None on a listener without keys.
+    """
+    opened: float = 0.0
+    """When it greeted, in monotonic seconds."""
+    under_way: dict[int, tuple[Histogram, float]] = field(default_factory=dict)
+    """Requests that are timed: number → where their duration is counted, and when they arrived."""
+
+    user: str = field(init=False)
+    """The user, or "" on a listener without keys."""
+
+    def __post_init__(self) -> None:
+        # Every request asks for it.
+        self.user = "" if self.principal is None else user_of(self.principal)
 
 
 @dataclass(slots=True)
@@ -106,6 +177,23 @@ class _Handshake:
     nonce: bytes
     version: int
     at: float
+    principal: str | None
+
+
+OnDenial: TypeAlias = Callable[
+    [PeerAddress, str | None, PeerSession | None, AnyMessage, LogboomError], None
+]
+"""Takes an address, its principal, its session if it has one, what it asked, and the error."""
+
+
+def _ignore(
+    _address: PeerAddress,
+    _principal: str | None,
+    _session: PeerSession | None,
+    _asked: AnyMessage,
+    _error: LogboomError,
+) -> None:
+    return
 
 
 class Acceptor:
@@ -116,13 +204,33 @@ class Acceptor:
     ) -> None:
         self.node_id = node_id
         self.cluster_id = cluster_id
+        self.stats = Statistics()
+        """Where sessions and refusals are counted; the owner may set its own."""
         self.version_max = PROTOCOL_VERSION
+        self.max_request_bytes = 0
+        """Largest frame that the node accepts, as WELCOME tells it."""
         self._key = cluster_key
         self._rng = rng
         self._peers: dict[PeerAddress, PeerSession] = {}
+        self._of_kinds: dict[PeerKind, int] = {"client": 0, "broker": 0, "name-server": 0}
+        """Kind → number of its sessions."""
+        self._of_users: dict[str, dict[PeerAddress, None]] = {}
+        """User → its sessions, in the order of their greetings: sessions end in the same order everywhere."""
         self._greetings: dict[PeerAddress, _Handshake] = {}
-        self._swept = 0.0
+        self._swept = self._revoked_at = 0.0
+        self._revoked_version = -1
+        """Version of the rules by which `end_revoked` has looked."""
         self._expelled: frozenset[str] = frozenset()
+        self.authorizer = Authorizer(AccessBook)
+        """Decides on listeners with keys; it knows nobody until its owner sets another."""
+        self.on_denial: OnDenial = _ignore
+        """Is told of each peer that is not served, for the audit log."""
+        self.is_connected: Callable[[PeerAddress], bool] = lambda _: True
+        """Returns False if the connection of a session has ended; the skin sets this."""
+        self.inspect: Callable[[PeerAddress], ConnectionInfo | None] = lambda _: None
+        """Returns what the system says of a connection; the skin sets this."""
+        self.decided_later: tuple[type[WireMessage], ...] = ()
+        """Requests about whose rights their handler decides, since it knows newer rules."""
 
     def expel(self, name_servers: Collection[str]) -> None:
         """End the sessions of name servers that were removed from the group for good.
@@ -134,7 +242,7 @@ class Acceptor:
         self._expelled = frozenset(name_servers)
         for address, peer in list(self._peers.items()):
             if peer.kind == "name-server" and peer.client_id in self._expelled:
-                del self._peers[address]
+                self.end(address)
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -143,6 +251,47 @@ class Acceptor:
     def greetings(self) -> int:
         """The number of unanswered challenges to nodes."""
         return len(self._greetings)
+
+    def figures(self) -> dict[str, int]:
+        """Return the number of sessions by the kind of their peers, for STATS."""
+        return {f"sessions.{kind}": count for kind, count in self._of_kinds.items()}
+
+    def sessions(self) -> Iterable[PeerSession]:
+        """Return all sessions."""
+        return self._peers.values()
+
+    def end(self, address: PeerAddress) -> None:
+        """End the session at an address, if there is one; its peer has to greet again."""
+        peer = self._peers.pop(address, None)
+        if peer is None:
+            return
+        self._of_kinds[peer.kind] -= 1
+        self.stats.counters["sessions_closed"] += 1
+        if peer.user:
+            of_user = self._of_users[peer.user]
+            of_user.pop(address, None)
+            if not of_user:
+                del self._of_users[peer.user]
+
+    def end_revoked(self, now: float) -> list[PeerAddress]:
+        """End the sessions of keys that are no longer accepted, and return their addresses.
+
+        Their requests are refused anyway; this is for connections that say nothing. It looks once
+        after each change of the rules, and at most once a second.
+        """
+        version = self.authorizer.book.version
+        if version == self._revoked_version or now - self._revoked_at < 1.0:
+            return []
+        self._revoked_at, self._revoked_version = now, version
+        found = [
+            peer.address
+            for addresses in self._of_users.values()
+            for peer in map(self._peers.__getitem__, addresses)
+            if isinstance(self.authorizer.outside(peer), Unauthenticated)
+        ]
+        for address in found:
+            self.end(address)
+        return found
 
     def peer(self, address: PeerAddress) -> PeerSession | None:
         """Return the session at an address, if there is one."""
@@ -154,10 +303,19 @@ class Acceptor:
         return None if peer is None else peer.kind
 
     def admit(
-        self, address: PeerAddress, frames: Sequence[Frame], out: Effects, now: float
+        self,
+        address: PeerAddress,
+        frames: Sequence[Frame],
+        out: Effects,
+        now: float,
+        principal: str | None = None,
     ) -> tuple[PeerSession, AnyMessage, Sequence[Frame]] | None:
-        """Decode a request; return it with its session, or None if it needs no further service."""
-        peer = self._peers.get(address)
+        """Decode a request; return it with its session, or None if it needs no further service.
+
+        `principal` is who sent these very frames (`Received.principal`). A session is its own only
+        if it greeted as the same: a routing id can be taken over by others (S1).
+        """
+        peer = self._session_of(address, principal)
         try:
             if peer is None and frames and len(frames[0]) > MAX_STRANGERS_FRAME:
                 # This may be a request after a reconnect. It is repeated after the greeting.
@@ -167,6 +325,7 @@ class Acceptor:
             message = decode(frames)
         except InvalidRequest as error:
             number = error.fields.get("id")
+            self.stats.count_failure(error.code)
             out.sends.append(
                 Send(address, error_frames(number if isinstance(number, int) else 0, error))
             )
@@ -175,20 +334,54 @@ class Acceptor:
             peer.heard = now
         match message:
             case Hello():
-                self._greet(address, message, out, now)
+                self._greet(address, message, out, now, principal)
             case Prove():
-                self._check(address, message, out, now)
+                self._check(address, message, out, now, principal)
             case _ if peer is None:
                 out.sends.append(Send(address, encode(NeedHello(0))))
             case Ping():
                 out.sends.append(Send(address, encode(Pong(message.id))))
             case _:
-                denied = _denial(peer, message)
-                if denied is not None:
+                if principal is None:
+                    denied = _denial(peer, message)
+                elif isinstance(message, self.decided_later):
+                    denied = self.authorizer.outside(peer)
+                else:
+                    denied = self.authorizer.refusal(peer, message)
+                if denied is None:
+                    return peer, message, frames[1:]
+                if isinstance(denied, Unauthenticated):
+                    # The key was removed, or its user disabled: nobody is behind this address.
+                    self.end(address)
+                self.on_denial(address, principal, peer, message, denied)
+                self.stats.count_failure(denied.code)
+                # Who wants no answer gets none.
+                if message.id or principal is None:
                     out.sends.append(Send(address, error_frames(message.id, denied)))
-                    return None
-                return peer, message, frames[1:]
         return None
+
+    def sight(self, address: PeerAddress) -> Sight | None:
+        """Return what the session at an address may see; None: everything.
+
+        Who has no session any more sees nothing.
+        """
+        peer = self._peers.get(address)
+        return Sight(AccessBook, "") if peer is None else self.authorizer.sight(peer)
+
+    def recheck(self, address: PeerAddress, message: WireMessage) -> LogboomError | None:
+        """Return why a request that waits here may not be answered any more, or None.
+
+        For requests that were admitted before the rules changed.
+        """
+        peer = self._peers.get(address)
+        if peer is None:
+            return Unavailable("the session of this request has ended: greet, and ask again")
+        return self.authorizer.refusal(peer, message)
+
+    def _session_of(self, address: PeerAddress, principal: str | None) -> PeerSession | None:
+        """Return the session at an address if it is of this principal."""
+        peer = self._peers.get(address)
+        return None if peer is None or peer.principal != principal else peer
 
     def sweep(self, now: float) -> list[PeerAddress]:
         """Drop silent sessions, at most once a second, and return their addresses."""
@@ -200,17 +393,33 @@ class Acceptor:
             by_silence = sorted(self._peers.values(), key=lambda p: p.heard)
             gone = [p.address for p in by_silence[: len(self._peers) - MAX_SESSIONS]]
         for address in gone:
-            del self._peers[address]
+            self.end(address)
         for address in [a for a, g in self._greetings.items() if now - g.at > PROVE_S]:
             del self._greetings[address]
         return gone
 
-    def _greet(self, address: PeerAddress, hello: Hello, out: Effects, now: float) -> None:
+    def _greet(
+        self,
+        address: PeerAddress,
+        hello: Hello,
+        out: Effects,
+        now: float,
+        principal: str | None,
+    ) -> None:
         fault = _fault_of(hello)
         if fault is not None:
+            self.stats.count_failure("TOO_LARGE")
             out.sends.append(
                 Send(address, error_frames(hello.id, InvalidRequest(fault, "TOO_LARGE")))
             )
+            return
+        foreign = _foreign_key(hello, principal)
+        if foreign is not None:
+            self._turn_away(address, principal, hello, Unauthenticated(foreign), out)
+            return
+        ended = None if principal is None else self.authorizer.ended(principal)
+        if ended is not None:
+            self._turn_away(address, principal, hello, ended, out)
             return
         version = min(hello.version_max, self.version_max)
         if version < max(hello.version_min, OLDEST_VERSION):
@@ -218,24 +427,30 @@ class Acceptor:
                 f"{self.node_id} speaks protocol {OLDEST_VERSION} to {self.version_max}, you speak "
                 f"{hello.version_min} to {hello.version_max}: upgrade the older side"
             )
-            error = Refused(text, "UNSUPPORTED_VERSION")
-            out.sends.append(Send(address, error_frames(hello.id, error)))
+            self._turn_away(address, principal, hello, Refused(text, "UNSUPPORTED_VERSION"), out)
             return
         if hello.kind == "client" and not hello.nonce:
-            self._open(address, hello, version, out, now)
+            self._open(address, hello, version, out, now, principal)
             return
         nonce = self._rng.randbytes(16)
         self._greetings.pop(address, None)
         while len(self._greetings) >= MAX_GREETINGS:
             del self._greetings[next(iter(self._greetings))]
-        self._greetings[address] = _Handshake(hello, nonce, version, now)
+        self._greetings[address] = _Handshake(hello, nonce, version, now, principal)
         shown = proof(self._key, "listener", hello.nonce, nonce, hello.client_id)
         # The id is not that of HELLO, because a challenge is no answer yet.
         out.sends.append(Send(address, encode(Challenge(0, nonce, shown))))
 
-    def _check(self, address: PeerAddress, message: Prove, out: Effects, now: float) -> None:
+    def _check(
+        self,
+        address: PeerAddress,
+        message: Prove,
+        out: Effects,
+        now: float,
+        principal: str | None,
+    ) -> None:
         greeting = self._greetings.pop(address, None)
-        if greeting is None:
+        if greeting is None or greeting.principal != principal:
             out.sends.append(Send(address, encode(NeedHello(0))))
             return
         hello = greeting.hello
@@ -246,13 +461,26 @@ class Acceptor:
                 mend = "use the key file that this cluster's nodes have"
             text = f"{self.node_id} has another cluster key: {mend}"
             error = Refused(text, "UNAUTHENTICATED")
-            out.sends.append(Send(address, error_frames(message.id, error)))
+            self._turn_away(address, principal, hello, error, out)
             return
         if hello.kind == "name-server" and hello.client_id in self._expelled:
             error = Refused(removed_text(hello.client_id), "FENCED")
-            out.sends.append(Send(address, error_frames(message.id, error)))
+            self._turn_away(address, principal, hello, error, out)
             return
-        self._open(address, hello, greeting.version, out, now, proven=True)
+        self._open(address, hello, greeting.version, out, now, principal, proven=True)
+
+    def _turn_away(
+        self,
+        address: PeerAddress,
+        principal: str | None,
+        hello: Hello,
+        error: LogboomError,
+        out: Effects,
+    ) -> None:
+        """Refuse a greeting; PROVE has the number of its HELLO."""
+        self.on_denial(address, principal, None, hello, error)
+        self.stats.count_failure(error.code)
+        out.sends.append(Send(address, error_frames(hello.id, error)))
 
     def _open(
         self,
@@ -261,13 +489,50 @@ class Acceptor:
         version: int,
         out: Effects,
         now: float,
+        principal: str | None,
         *,
         proven: bool = False,
     ) -> None:
+        # It may greet again, and as somebody else.
+        self.end(address)
+        user = "" if principal is None else user_of(principal)
+        busy = self._too_many(user) if user and not is_node_user(user) else None
+        if busy is not None:
+            self._turn_away(address, principal, hello, busy, out)
+            return
+        if user:
+            self._of_users.setdefault(user, {})[address] = None
+        self._of_kinds[hello.kind] += 1
+        self.stats.counters["sessions_opened"] += 1
         self._peers[address] = PeerSession(
-            address, hello.client_id, hello.kind, hello.instance_epoch, version, now, proven
+            address,
+            hello.client_id,
+            hello.kind,
+            hello.instance_epoch,
+            version,
+            now,
+            proven,
+            principal,
+            now,
         )
-        out.sends.append(Send(address, encode(Welcome(0, version, self.node_id, self.cluster_id))))
+        welcome = Welcome(0, version, self.node_id, self.cluster_id, self.max_request_bytes)
+        out.sends.append(Send(address, encode(welcome)))
+
+    def _too_many(self, user: str) -> LogboomError | None:
+        """Return the error if a user has as many connections as its quota allows, else None."""
+        limit = self.authorizer.book.quota_of(user).connections
+        if not limit or len(self._of_users.get(user, ())) < limit:
+            return None
+        # A client that has lost its connection greets over another one, before its session ends.
+        for address in [a for a in self._of_users[user] if not self.is_connected(a)]:
+            self.end(address)
+        if len(self._of_users.get(user, ())) < limit:
+            return None
+        text = (
+            f"user {user!r} has {limit} connections to {self.node_id}, which is its quota: close "
+            f"some, or raise it (`logboom quota set {user} --connections {2 * limit}`)"
+        )
+        return Unavailable(text, "BUSY", limit=limit)
 
 
 def removed_text(name_server: str) -> str:
@@ -275,6 +540,24 @@ def removed_text(name_server: str) -> str:
     return (
         f"{name_server} was removed from the group of name servers: it serves nobody any more; to "
         "take part again, join with an empty data folder under an id never used before"
+    )
+
+
+def _foreign_key(hello: Hello, principal: str | None) -> str | None:
+    """Return the text of the error if a peer greets as something that its key is not, else None."""
+    if principal is None:
+        return None
+    user = user_of(principal)
+    if hello.kind == "client":
+        if is_node_user(user):
+            return f"{user} is a node's key: connect with the credentials file of a user"
+        return None
+    wanted = node_user(hello.client_id)
+    if user == wanted:
+        return None
+    return (
+        f"{hello.kind} {hello.client_id!r} has a key of {user!r}: give it a credentials file of "
+        f"{wanted!r} (logboom node add {hello.client_id})"
     )
 
 
@@ -322,6 +605,8 @@ def _denial(peer: PeerSession, message: WireMessage) -> LogboomError | None:
         )
         return Refused(text, "UNAUTHENTICATED")
     open_to_clients = not isinstance(message, NODES_ONLY)
+    if isinstance(message, Watch) and message.access:
+        return Refused("users and access rules are told to nodes only", "UNAUTHENTICATED")
     if isinstance(message, Propose):
         open_to_clients = isinstance(message.command, CLIENT_COMMANDS)
     if open_to_clients:

@@ -2,17 +2,18 @@
 
 A core is `handle(events, now) -> Effects` and `deadline() -> float | None`. It holds no socket,
 disk, clock, thread or randomness. The skin (or the simulation) carries out the effects in this
-order: write `writes` to the store, begin the sync of `token`, redial, send, hang up. A redial comes
+order: write `writes` to the store, begin the sync of `token`, redial, send, hang up, kick. A redial comes
 with the HELLO to the new connection, so it precedes the sends. `Synced(token)` is an event of a
 later turn, once everything up to that token is on disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
+from logboom.wire.event_table import Plain
 from logboom.wire.frames import Frame
 
 
@@ -43,6 +44,22 @@ class Received(NamedTuple):
     frames: Sequence[Frame]
     unsent_bytes: int = 0
     """Bytes sent to this peer that it has not taken yet, as far as this is tracked."""
+    principal: str | None = None
+    """The user and the key with which the connection of this very message was opened
+    (`wire.access.access_rules.principal_of`); None on a listener without keys."""
+
+
+HandshakeFault: TypeAlias = Literal["key", "server", "unknown-server", "no-key"]
+"""key: the node does not accept our key. server: it has another key than those known here, or it
+speaks without keys. unknown-server: no key of it is known here, so it is not dialled. no-key: it was
+dialled without a key, and wants one."""
+
+
+class HandshakeFailed(NamedTuple):
+    """A connection to a node that did not come about; ZeroMQ alone would be silent about it."""
+
+    endpoint: str
+    reason: HandshakeFault
 
 
 class Synced(NamedTuple):
@@ -64,7 +81,7 @@ class Call(NamedTuple):
     request: Any
 
 
-Event: TypeAlias = Received | Synced | SyncFailed | Call
+Event: TypeAlias = Received | HandshakeFailed | Synced | SyncFailed | Call
 
 
 class Send(NamedTuple):
@@ -75,10 +92,19 @@ class Send(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A message for the operator of the node; the skin logs it."""
+    """An event for the operator of the node, which the skin writes to the log."""
 
-    severity: Literal["info", "warning", "error"]
-    text: str
+    event: str
+    """Its name in `wire.event_table`."""
+    fields: Mapping[str, Plain]
+    """Its fields in the order of the table; None is left out."""
+    times: int = 1
+    """Number of events that this stands for."""
+
+
+def note(event: str, **fields: Plain) -> Note:
+    """Build the note of one event."""
+    return Note(event, fields)
 
 
 @dataclass(slots=True)
@@ -90,6 +116,8 @@ class Effects:
     """Endpoints whose connection is to be closed and dialled again."""
     hangups: list[str] = field(default_factory=list)
     """Endpoints whose connection is to be closed."""
+    kicks: list[PeerAddress] = field(default_factory=list)
+    """Peers whose connection to this node is to be reset, after the sends."""
     writes: Any = None
     """A WriteSet of the core's own store, or None."""
     token: int = 0

@@ -32,7 +32,7 @@ docs/PROTOCOL.md, chapter 4, says the same for writers of other clients.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TypeVar
 
@@ -310,6 +310,22 @@ def control_body(batch: bytes | memoryview, head: BatchHead | None = None) -> by
 def control_view(entry: bytes) -> memoryview:
     """Return a view of the bytes of a control entry that was checked, without a copy."""
     return memoryview(entry)[HEAD_LENGTH:]
+
+
+def split_entries(content: bytes | memoryview) -> Iterator[memoryview]:
+    """Yield entries that follow one after the other, by the lengths in their heads.
+
+    Raises:
+        DamagedBatch: the lengths do not add up.
+    """
+    view = memoryview(content)
+    at = 0
+    while at < len(view):
+        length = peek(view[at : at + HEAD_LENGTH]).length
+        if at + length > len(view):
+            raise damaged("an entry is longer than its block", "read it again")
+        yield view[at : at + length]
+        at += length
 
 
 def may_contain_tag(head: BatchHead, tags: Collection[str]) -> bool:

@@ -2,18 +2,26 @@
 
 A command is plain data with its time inside; `logboom.metadata.state.state_machine` applies it, the
 same on every name server. Brokers and clients send commands in `Propose`; a few are made only by
-the Raft leader itself (`NewTerm`, `FenceBroker`, `SetTarget`). Those of consumer groups are in
-`logboom.wire.group_commands`.
+the Raft leader itself (`NewTerm`, `FenceBroker`, `SetTarget`, `AdmitInitialUsers`, `EndUserKeys`).
+Those of consumer groups are in `logboom.wire.group_commands`, those of users and access rules in
+`logboom.wire.access.access_commands`, those that move replicas, change modes and settings in
+`logboom.wire.operation_commands`.
 """
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
 from msgspec import Struct
 
+from logboom.wire.access.access_commands import AccessCommand
 from logboom.wire.base import Command
 from logboom.wire.group_commands import GroupCommand
-from logboom.wire.transactions import TransactionCommand
+from logboom.wire.group_view import GroupConfig
+from logboom.wire.listeners import ListenerView
+from logboom.wire.operation_commands import OperationCommand
+from logboom.wire.transactions import ParkedBatches, TransactionCommand
 from logboom.wire.view import TopicConfig
 
 
@@ -27,6 +35,8 @@ class NewTerm(Command, frozen=True, array_like=True):
     leader: str
     cluster_id: str
     time_ms: int
+    features: int = 0
+    """Features level of the cluster, if this founds it."""
 
 
 class Barrier(Command, frozen=True, array_like=True):
@@ -39,6 +49,7 @@ class RegisterBroker(Command, frozen=True, array_like=True):
     `incarnation` is random per registration, so that a retry is recognised. `suspect` means that
     the store may have lost synced data: the broker leaves every ISR that has another member.
     Brokers that name the same `host` share a machine; without one, a broker has a machine alone.
+    `listeners` is empty if the broker has a single open one, at `endpoint`.
     """
 
     broker: str
@@ -49,6 +60,9 @@ class RegisterBroker(Command, frozen=True, array_like=True):
     suspect: bool
     time_ms: int
     host: str = ""
+    listeners: list[ListenerView] = msgspec.field(default_factory=list)
+    features: int = 0
+    """Features level of the broker's software, which must be that of the cluster at least."""
 
 
 class FenceBroker(Command, frozen=True, array_like=True):
@@ -72,9 +86,15 @@ class StepDown(Command, frozen=True, array_like=True):
 
 
 class RemoveBroker(Command, frozen=True, array_like=True):
-    """Forget a fenced broker that holds no replica."""
+    """Forget a fenced broker, its replicas and its user.
+
+    It is refused if no other replica of a queue holds everything for certain. With `accept_loss` a
+    queue without another replica begins anew, empty, and one whose others are not in sync is led by
+    the best of them.
+    """
 
     broker: str
+    accept_loss: bool = False
 
 
 class CreateTopic(Command, frozen=True, array_like=True):
@@ -85,15 +105,22 @@ class CreateTopic(Command, frozen=True, array_like=True):
     replicas: int
     config: TopicConfig
     time_ms: int
+    owner: str = ""
+    """The user whose limits count the topic. The name server sets it to the user that asks, and
+    takes it from nodes alone; "" on a listener without keys."""
 
 
 class AlterTopic(Command, frozen=True, array_like=True):
-    """Change settings, and the number of queues upward. None leaves a value as it is."""
+    """Change settings, the number of queues upward, and the number of replicas that is wanted.
+
+    None leaves a value as it is. The Raft leader then adds or removes replicas, queue by queue.
+    """
 
     name: str
     queues: int | None
     config: TopicConfig | None
     time_ms: int
+    replicas: int | None = None
 
 
 class DeleteTopic(Command, frozen=True, array_like=True):
@@ -190,6 +217,111 @@ class ElectLeader(Command, frozen=True, array_like=True):
     time_ms: int
 
 
+class RestoreCounters(Command, frozen=True, array_like=True):
+    """Let ids, epochs and metadata versions begin above those of a backup, before it is restored.
+
+    What the logs of the backup name is then never given again. Nothing goes back.
+    """
+
+    version: int
+    next_topic_id: int
+    next_producer_id: int
+    next_instance_epoch: int
+    next_group_id: int
+
+
+class RestoreTopic(Command, frozen=True, array_like=True):
+    """Create a topic into which a backup is restored; the value is its id.
+
+    Until `FinishRestore` it takes and gives no messages. If it is being restored from the same
+    backup already, nothing is changed.
+    """
+
+    name: str
+    topic_id: int
+    """Its id, which no topic may have had; 0: the next one."""
+    config: TopicConfig
+    replicas: int
+    created_ms: int
+    owner: str
+    epochs: list[int]
+    """For each queue a leader epoch that is not below any in its log."""
+    backup: str
+    """What is restored, in the words of whoever restores it; not empty."""
+
+
+class RestoredOffsets(Struct, frozen=True, array_like=True, gc=False):
+    """Offsets of a group in some queues of a topic, as in `GroupOffsets`."""
+
+    topic_id: int
+    first_queue: int
+    """The lists are of this queue and those after it."""
+    committed: list[int]
+    seen_ends: list[int]
+    ranges: list[tuple[int, bytes]] = []
+    """(queue, finished ranges above its committed offset)."""
+
+
+class RestoreGroup(Command, frozen=True, array_like=True):
+    """Set the offsets of a group in topics that are being restored.
+
+    A group that does not exist is created with the settings and the subscription; one that exists
+    keeps its own.
+    """
+
+    group: str
+    config: GroupConfig
+    subscription: dict[str, str]
+    offsets: list[RestoredOffsets]
+    backup: str
+
+
+class RestoredApplication(Struct, frozen=True, array_like=True, gc=False):
+    """What is known of one application id."""
+
+    app_id: str
+    epoch: int
+    committed: int
+    aborted: list[tuple[int, int]]
+    """(sequence, attempt)."""
+    used_ms: int = 0
+
+
+class RestoredDecision(Struct, frozen=True, array_like=True, gc=False):
+    """A decision that queues which are being restored carry out, once they are."""
+
+    app_id: str
+    sequence: int
+    attempt: int
+    commit: bool
+    queues: list[ParkedBatches]
+
+
+class RestoreDecisions(Command, frozen=True, array_like=True):
+    """Add decisions on queues that are being restored, in their order, and what is known of
+    applications.
+
+    Sequences and epochs of applications only grow.
+    """
+
+    applications: list[RestoredApplication]
+    decisions: list[RestoredDecision]
+    backup: str
+
+
+class FinishRestore(Command, frozen=True, array_like=True):
+    """End the restore of a topic: normal work begins, in new leader epochs."""
+
+    topic: str
+    topic_id: int
+    backup: str
+
+
+RestoreCommand: TypeAlias = (
+    RestoreCounters | RestoreTopic | RestoreGroup | RestoreDecisions | FinishRestore
+)
+
+
 AnyCommand = (
     NewTerm
     | Barrier
@@ -208,6 +340,9 @@ AnyCommand = (
     | ElectLeader
     | GroupCommand
     | TransactionCommand
+    | AccessCommand
+    | OperationCommand
+    | RestoreCommand
 )
 
 
@@ -216,8 +351,8 @@ class CommandResult(Struct, frozen=True, array_like=True, omit_defaults=True):
 
     `version` is the metadata version after the command. `value` is the instance epoch
     (RegisterBroker), the first producer id (AllocateProducerIds), a code per change, "" = done
-    (AlterIsr; commits, releases, starts, resets and expiries of groups), the topic id
-    (CreateTopic), the member epoch (JoinGroup), the group id (AlterGroup), the answers of
+    (AlterIsr, Reassign, CancelReassign; commits, releases, starts, resets and expiries of groups),
+    the topic id (CreateTopic, RestoreTopic), the member epoch (JoinGroup), the group id (AlterGroup), the answers of
     `OpenApplication` and `Decide`, else None.
     """
 

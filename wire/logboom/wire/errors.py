@@ -9,10 +9,12 @@ LogboomError
 ├── InvalidRequest            INVALID_NAME, INVALID_ARGUMENT, MALFORMED, UNKNOWN_TYPE, TOO_LARGE
 │   └── InvalidFilter         INVALID_FILTER               (fields: expression, position, expected)
 ├── UnknownResource           UNKNOWN_TOPIC, UNKNOWN_QUEUE, UNKNOWN_BROKER, UNKNOWN_GROUP,
-│                             UNKNOWN_SUBSCRIPTION
-├── AlreadyExists             TOPIC_EXISTS
-├── Refused                   UNSUPPORTED_VERSION, UNAUTHENTICATED, TOO_FEW_BROKERS, FENCED,
-│                             NO_MAJORITY, CONSUMER_BUSY                (fields: consumer, who has it)
+│                             UNKNOWN_SUBSCRIPTION, UNKNOWN_USER, UNKNOWN_ROLE
+├── AlreadyExists             TOPIC_EXISTS, USER_EXISTS, ROLE_EXISTS
+├── Refused                   UNSUPPORTED_VERSION, TOO_FEW_BROKERS, FENCED, NO_MAJORITY,
+│   │                         QUOTA_EXCEEDED, CONSUMER_BUSY (fields: consumer, who has it)
+│   ├── Unauthenticated       UNAUTHENTICATED              (the key is wrong, unknown, or ended)
+│   └── Forbidden             FORBIDDEN                    (fields: verb, kind, name)
 ├── ProducerError             OUT_OF_ORDER_SEQUENCE, FENCED_PRODUCER
 ├── GroupError                SUBSCRIPTION_MISMATCH, UNKNOWN_MEMBER, NOT_OWNER, BEYOND_END,
 │                             GROUP_NOT_EMPTY, INSTANCE_TAKEN, UNKNOWN_CONSUMER
@@ -122,6 +124,18 @@ class Refused(LogboomError):
     default_code = "FENCED"
 
 
+class Unauthenticated(Refused):
+    """The other side does not accept the key: it is unknown, disabled, ended, or none was given."""
+
+    default_code = "UNAUTHENTICATED"
+
+
+class Forbidden(Refused):
+    """No access rule allows the request. Fields: `verb`, `kind` and `name` of the resource."""
+
+    default_code = "FORBIDDEN"
+
+
 class ProducerError(LogboomError):
     """The producer's sequence or epoch does not match the queue."""
 
@@ -208,9 +222,15 @@ CODES: Final[dict[str, type[LogboomError]]] = {
     "BEYOND_END": GroupError,
     "GROUP_NOT_EMPTY": GroupError,
     "INSTANCE_TAKEN": GroupError,
+    "UNKNOWN_USER": UnknownResource,
+    "UNKNOWN_ROLE": UnknownResource,
     "TOPIC_EXISTS": AlreadyExists,
+    "USER_EXISTS": AlreadyExists,
+    "ROLE_EXISTS": AlreadyExists,
     "UNSUPPORTED_VERSION": Refused,
-    "UNAUTHENTICATED": Refused,
+    "UNAUTHENTICATED": Unauthenticated,
+    "FORBIDDEN": Forbidden,
+    "QUOTA_EXCEEDED": Refused,
     "TOO_FEW_BROKERS": Refused,
     "NO_MAJORITY": Refused,
     "FENCED": Refused,

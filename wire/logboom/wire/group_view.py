@@ -167,3 +167,4 @@ class GroupSummary(Struct, frozen=True, array_like=True, gc=False):
     group_epoch: int
     target_epoch: int
     fault: str
+    paused: bool = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from logboom.wire.messages import OLDEST_VERSION, PROTOCOL_VERSION
@@ -25,8 +25,10 @@ class Identity:
     client_id: str
     kind: PeerKind = "client"
     instance_epoch: int = 0
-    cluster_key: bytes = b""
+    cluster_key: bytes = field(default=b"", repr=False)
     """The key of nodes, and of clients that operate the cluster; others have none."""
+    user: str = ""
+    """The user of the credentials, for texts; nodes know it by the key."""
     version_min: int = OLDEST_VERSION
     version_max: int = PROTOCOL_VERSION
 

@@ -13,12 +13,22 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from logboom.wire.access.access_rules import Quota, RoleView, UserView
+from logboom.wire.backup_messages import (
+    BackupMessage,
+    FetchEntries,
+    ReadState,
+    RestoreEntries,
+)
 from logboom.wire.base import Name, Request, WireMessage
 from logboom.wire.commands import AnyCommand, CommandResult
 from logboom.wire.group_messages import GroupMessage
 from logboom.wire.group_view import GroupOffsets, GroupSummary, GroupView
+from logboom.wire.listeners import ListenerView
+from logboom.wire.operation_messages import OperationMessage, ReportLoad
 from logboom.wire.parking import AT_ONCE, ParkingMessage
 from logboom.wire.subscription_messages import SubscriptionMessage
+from logboom.wire.survey_messages import SurveyMessage
 from logboom.wire.transactions import TransactionId, TransactionMessage
 from logboom.wire.view import View
 
@@ -29,6 +39,9 @@ MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
 """Maximum length of a batch, stored or plain."""
 MAX_MESSAGE_FRAME: Final = 16 * 1024 * 1024
 """Maximum length of a message frame (frame 1)."""
+FRAME_ROOM_BYTES: Final = 32 * 1024
+"""Bytes that a frame of a request may have beyond the receiver's `max_request_bytes`, since a batch
+of one message is larger than the message. Listeners accept twice as much: encryption adds some."""
 
 Acks: TypeAlias = Literal["none", "leader", "all"]
 PullStatus: TypeAlias = Literal["FOUND", "NO_NEW_MESSAGE", "NO_MATCHED_MESSAGE", "OFFSET_ILLEGAL"]
@@ -72,6 +85,8 @@ class Welcome(WireMessage, array_like=True):
     node: str
     """Id of the node that answers."""
     cluster_id: str = ""
+    max_request_bytes: int = 0
+    """Largest frame of a request that the node accepts; 0: it does not say."""
 
 
 class NeedHello(WireMessage, array_like=True):
@@ -84,6 +99,18 @@ class Ping(WireMessage, array_like=True):
 
 class Pong(WireMessage, array_like=True):
     """Proof of life of the node's loop, not only of its I/O thread."""
+
+
+class Throttled(WireMessage, array_like=True):
+    """The user's quota delays requests of this connection. Repeated while it does; the id is 0.
+
+    The requests are neither lost nor refused, so their deadlines begin anew.
+    """
+
+    wait_ms: int
+    """Time after which further requests will be served, as far as is known."""
+    requests: list[int]
+    """Ids of the requests that wait."""
 
 
 class Failure(WireMessage, array_like=True):
@@ -126,6 +153,8 @@ class Produced(WireMessage, array_like=True):
     side: int = -1
     """For a parked batch: with `base_offset`, the position that recalls it. -1 if it is not
     parked."""
+    throttled_ms: int = 0
+    """Time for which the request waited because of the user's quota, as in Pulled and Delivered."""
 
 
 LONGEST_HOLD_MS: Final = 60_000
@@ -181,6 +210,8 @@ class Pulled(WireMessage, array_like=True):
     """With `compacted`, below the horizon: the messages of each batch that are the latest of their
     key, as bits like `matches`. The others must not be read, and may be empty. The reader applies
     its filter itself. None: all messages of all batches."""
+    throttled_ms: int = 0
+    """As in Produced."""
 
 
 class Offsets(Request, array_like=True):
@@ -282,6 +313,8 @@ class Replicate(Request, array_like=True):
     """Number of the last request of this session whose answer the follower took; -1 if none. A
     request that was replaced may have been answered meanwhile, so the leader repeats everything
     that it has sent since."""
+    moving_bytes: int = -1
+    """Bytes that the follower takes at most for replicas that it is getting; -1: no limit."""
 
 
 FetchStatus: TypeAlias = Literal["OK", "CUT", "RESET", "STALE", "UNKNOWN", "DAMAGED"]
@@ -344,6 +377,8 @@ class Watch(Request, array_like=True):
     members of all groups."""
     decisions: bool = False
     """True to include decisions on transactions, which brokers carry out."""
+    access: bool = False
+    """True to include users and access rules, which only nodes may ask for."""
 
 
 class WatchResult(WireMessage, array_like=True):
@@ -379,6 +414,22 @@ class GroupDescribed(WireMessage, array_like=True):
     version: int
 
 
+class DescribeAccess(Request, array_like=True):
+    """Describe users, roles and access rules; served by the Raft leader, linearizable."""
+
+    user: Name = ""
+    """A user, who is told with its roles; "": all, for administrators."""
+
+
+class AccessDescribed(WireMessage, array_like=True):
+    """Answer to DescribeAccess, as of metadata version `version`, sorted by name."""
+
+    users: list[UserView]
+    roles: list[RoleView]
+    default_quota: Quota
+    version: int
+
+
 class Propose(Request, array_like=True):
     """Put a command into the Raft log; only the Raft leader accepts it.
 
@@ -404,6 +455,12 @@ class Heartbeat(Request, array_like=True):
     instance_epoch: int
     unheard: list[str] = msgspec.field(default_factory=list)
     """Brokers that should replicate from this one and have been silent for a while."""
+    max_request_bytes: int = 0
+    """Largest batch that this broker accepts; 0: it does not say."""
+    software: str = ""
+    """Version of its software; empty: a release that does not say."""
+    features: int = 0
+    """Features level of its software."""
 
 
 class HeartbeatGranted(WireMessage, array_like=True):
@@ -429,6 +486,15 @@ class RaftFrame(WireMessage, array_like=True):
     endpoint: str = ""
     """host:port of the sender's Raft listener, while the link is not up. It lets a member answer
     that has not heard yet that the sender was added."""
+    listeners: list[ListenerView] = msgspec.field(default_factory=list)
+    """The sender's listeners for clients and brokers, told like `endpoint`; empty if it has a single
+    open one."""
+    raft_listeners: list[ListenerView] = msgspec.field(default_factory=list)
+    """The same of its listeners for other name servers."""
+    software: str = ""
+    """Version of its software, told like `endpoint`; empty: a release that does not say."""
+    features: int = 0
+    """Features level of its software."""
 
 
 class AddNameServer(Request, array_like=True):
@@ -445,12 +511,123 @@ class RemoveNameServer(Request, array_like=True):
     name_server: Name
 
 
+class DescribeVersions(Request, array_like=True):
+    """Request the software of all nodes and the features level, of the Raft leader."""
+
+
+class NodeVersion(Struct, frozen=True, array_like=True):
+    """The software of a node, as the Raft leader has heard of it."""
+
+    id: str
+    role: str
+    """name-server or broker."""
+    software: str
+    """Version; empty: a release that does not say, or it was not heard yet."""
+    features: int
+    """The features level that it can read; -1: this leader has not heard it yet."""
+    hinders: str
+    """Why the level cannot be raised because of it, in words; empty: it can."""
+
+
+class VersionsDescribed(WireMessage, array_like=True):
+    """Answer to DescribeVersions."""
+
+    features: int
+    """The features level of the cluster."""
+    offered: int
+    """The level that FinalizeUpgrade can raise it to: that of the Raft leader's software."""
+    nodes: list[NodeVersion]
+    """Name servers first."""
+
+
+class FinalizeUpgrade(Request, array_like=True):
+    """Raise the features level, for good; answered by Ok. Refused while a node hinders it."""
+
+    level: int
+    """The level to raise to; one that is reached already is done."""
+
+
 class Ok(WireMessage, array_like=True, tag="done"):
     """The request is done, without further results."""
 
 
 class Stats(Request, array_like=True):
     """Request the counters of any node."""
+
+
+class ListConnections(Request, array_like=True):
+    """Request the sessions of a node with its peers, the longest throttled first."""
+
+    user: Name = ""
+    """Only those of this user; "": all."""
+    limit: int = 1_000
+
+
+class ConnectionState(Struct, frozen=True, array_like=True):
+    """One session of a node, and the connection under it."""
+
+    endpoint: str
+    """host:port of the peer, as the node sees it; "" if it is not known."""
+    listener: str
+    client_id: str
+    kind: str
+    user: str
+    """"" on a listener without keys, like `key`."""
+    key: str
+    """Label of the key."""
+    since_ms: int
+    """Milliseconds since the peer has greeted."""
+    idle_ms: int
+    """Milliseconds since it was last heard."""
+    received_bytes: int
+    """Bytes on the wire of this connection; -1 if not known, like `sent_bytes`."""
+    sent_bytes: int
+    throttled_ms: int
+    """Total wait of its requests because of the user's quota."""
+
+
+class ConnectionsListed(WireMessage, array_like=True):
+    """Answer to ListConnections."""
+
+    connections: list[ConnectionState]
+    total: int
+    """Number of all that were meant, also beyond the limit."""
+
+
+class DescribeConfig(Request, array_like=True):
+    """Request the settings that a node goes by, those of its config file included."""
+
+
+class ConfigEntry(Struct, frozen=True, array_like=True):
+    """One setting of a node. Secrets, and what files hold, are never told."""
+
+    name: str
+    value: str
+    default: str
+    source: str
+    """Where the value comes from: default, file, cluster or node."""
+    restart: bool
+    """True if only the config file can change it, and the node reads that when it starts."""
+    unit: str = ""
+    help: str = ""
+
+
+class ConfigDescribed(WireMessage, array_like=True):
+    """Answer to DescribeConfig, by name."""
+
+    node: str
+    role: str
+    entries: list[ConfigEntry]
+
+
+class KickConnection(Request, array_like=True):
+    """End a session and reset its connection; answered by Ok.
+
+    The peer may dial again: to shut out a user, disable it or remove its key.
+    """
+
+    endpoint: Name
+    """host:port of the peer, as ListConnections gives it."""
 
 
 class StatsResult(WireMessage, array_like=True):
@@ -469,6 +646,7 @@ AnyMessage = (
     | NeedHello
     | Ping
     | Pong
+    | Throttled
     | Failure
     | Produce
     | Produced
@@ -491,21 +669,42 @@ AnyMessage = (
     | RaftFrame
     | AddNameServer
     | RemoveNameServer
+    | DescribeVersions
+    | VersionsDescribed
+    | FinalizeUpgrade
     | Ok
     | Stats
     | StatsResult
+    | ListConnections
+    | ConnectionsListed
+    | KickConnection
+    | DescribeConfig
+    | ConfigDescribed
     | ListGroups
     | GroupsListed
     | DescribeGroup
     | GroupDescribed
+    | DescribeAccess
+    | AccessDescribed
     | GroupMessage
     | ParkingMessage
     | TransactionMessage
     | SubscriptionMessage
+    | BackupMessage
+    | OperationMessage
+    | SurveyMessage
 )
 
-NODES_ONLY: Final = (Replicate, Heartbeat, RaftFrame)
+NODES_ONLY: Final = (Replicate, Heartbeat, RaftFrame, ReportLoad)
 """Accepted only from a session that proved the cluster key. (Of Propose: all but topic commands,
 AllocateProducerIds, ElectLeader and Barrier; see `CLIENT_COMMANDS` in `wire.acceptor`.)"""
-OPERATORS_ONLY: Final = (AddNameServer, RemoveNameServer)
+OPERATORS_ONLY: Final = (
+    AddNameServer,
+    RemoveNameServer,
+    FinalizeUpgrade,
+    KickConnection,
+    ReadState,
+    FetchEntries,
+    RestoreEntries,
+)
 """Accepted only from a session that proved the cluster key, including those of clients."""

@@ -15,6 +15,7 @@ class NameServers:
         self._endpoints = list(founding)
         self._at = 0
         self._leader: str | None = None
+        self._by_id: dict[str, str] = {}
 
     @property
     def endpoints(self) -> list[str]:
@@ -25,6 +26,7 @@ class NameServers:
         """Take members, and the leader if none is known, from the metadata."""
         if routes.name_servers:
             self._endpoints = [server.endpoint for server in routes.name_servers]
+        self._by_id = {server.id: server.endpoint for server in routes.name_servers}
         for server in routes.name_servers:
             if server.id == routes.raft_leader and self._leader is None:
                 self._leader = server.endpoint
@@ -40,8 +42,14 @@ class NameServers:
         self._leader = endpoint
 
     def refused(self, endpoint: str, error: LogboomError) -> bool:
-        """Record that an endpoint refused; return True if it named another, to be asked at once."""
+        """Record that an endpoint refused; return True if it named another, to be asked at once.
+
+        A node has an endpoint for each of its listeners, so that the metadata goes before what the
+        refusal names.
+        """
         hint = error.fields.get("endpoint") if error.code == "NOT_LEADER" else None
+        if hint:
+            hint = self._by_id.get(str(error.fields.get("leader")), hint)
         if isinstance(hint, str) and hint and hint != endpoint:
             self._leader = hint
             return True

@@ -1,4 +1,4 @@
-"""The rules for names of topics, including those of groups, and the error text for unknown ones."""
+"""The rules for names of topics, including those of groups, and the error texts for unknown ones."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 """Prefix of a group's name in its dead-letter topic."""
 RESERVED_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
+MAX_QUEUES: Final = 1024
+"""Maximum queues of a topic."""
 
 
 def topic_name_fault(name: str) -> str | None:
@@ -76,3 +78,8 @@ def unknown_topic_text(name: str) -> str:
         return f"topic {name!r} does not exist: it comes with the first member of group {group!r}"
     word = shlex.quote(name)
     return f"topic {name!r} does not exist: create it with `logboom topic create {word}`"
+
+
+def unknown_group_text(name: str) -> str:
+    """Return the error text for a group that does not exist."""
+    return f"group {name!r} does not exist: it is made when its first member joins"

@@ -81,7 +81,12 @@ def pack_headers(headers: Sequence[Mapping[str, bytes] | None]) -> PackedColumns
     """Pack the headers column, one msgpack map per message; nothing if no message has headers."""
     if headers[0] is None and headers.count(None) == len(headers):
         return PackedColumns([], 0)
-    encoded = [None if each is None else _headers(each) for each in headers]
+    encoded: list[bytes | None] = []
+    last, packed = None, None
+    for each in headers:
+        if each is not last:  # messages that were sent together often share one map
+            last, packed = each, None if each is None else _headers(each)
+        encoded.append(packed)
     parts, nulls = _binary(encoded, "headers")
     return PackedColumns(parts, Attribute.HEADERS | (Attribute.NULL_HEADERS if nulls else 0))
 

@@ -25,6 +25,8 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple, TypeAlias
 
+from msgspec import Struct
+
 from logboom.wire.base import Name, Request, WireMessage
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.head import RELEASED_FROM, BatchHead, peek
@@ -183,4 +185,36 @@ class Recalled(WireMessage, array_like=True):
     done: bool
 
 
-ParkingMessage = Recall | Recalled
+class DelayedBatch(Struct, frozen=True, array_like=True, gc=False):
+    """A parked batch that waits until a time."""
+
+    topic: str
+    topic_id: int
+    queue: int
+    offset: int
+    """Position at which it was first parked, together with `side`, by which it is recalled."""
+    side: int
+    due_ms: int
+    """Due time in ms since 1970 UTC by the leader's clock."""
+    size: int
+    """Size in bytes."""
+
+
+class ListDelayed(Request, array_like=True):
+    """List the delayed batches in the queues led by this broker, the next due first."""
+
+    topic: Name = ""
+    """Only those of this topic; "": of all."""
+    limit: int = 1_000
+    after: DelayedBatch | None = None
+    """Continue after this one, the last of the previous answer."""
+
+
+class DelayedListed(WireMessage, array_like=True):
+    """Answer to ListDelayed."""
+
+    delayed: list[DelayedBatch]
+    more: bool
+
+
+ParkingMessage = Recall | Recalled | ListDelayed | DelayedListed

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from logboom.wire.access.access_book import AccessBook
 from logboom.wire.errors import UnknownResource
 from logboom.wire.names import unknown_topic_text
 from logboom.wire.transactions import DecisionView
-from logboom.wire.view import BrokerView, NameServerView, QueueView, TopicView, View
+from logboom.wire.view import BrokerView, NameServerView, QueueView, SettingView, TopicView, View
 
 
 class Routes:
@@ -27,6 +28,10 @@ class Routes:
         self.decisions: dict[int, DecisionView] = {}
         """Decisions on transactions that not all queues have reported, by growing number; empty
         unless the WATCH asks for them."""
+        self.access = AccessBook()
+        """Users and access rules; nothing is known unless the WATCH asks for them."""
+        self.settings: list[SettingView] = []
+        """The replicated settings; another list once one of them changed."""
 
     def update(self, view: View) -> list[str]:
         """Apply a full view or a delta; return the names of topics that changed or disappeared.
@@ -64,6 +69,10 @@ class Routes:
             self.decisions[decision.number] = decision
         if view.name_servers:
             self.name_servers = view.name_servers
+        if view.access is not None:
+            self.access.update(view.access, view.version)
+        if view.settings is not None:
+            self.settings = view.settings
         self.cluster_id = view.cluster_id
         self.version = view.version
         return changed

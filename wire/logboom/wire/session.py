@@ -16,13 +16,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from logboom.wire.actor import Effects, Send
+from logboom.wire.actor import Effects, HandshakeFault, Send
 from logboom.wire.backoff import backoff
 from logboom.wire.base import WireMessage
-from logboom.wire.errors import InvalidRequest, LogboomError, Refused, TimedOut, error_for
+from logboom.wire.errors import (
+    InvalidRequest,
+    LogboomError,
+    Refused,
+    TimedOut,
+    Unauthenticated,
+    error_for,
+)
 from logboom.wire.frames import Frame, decode, encode
 from logboom.wire.hello import Identity, proof, verify_proof
 from logboom.wire.messages import (
+    FRAME_ROOM_BYTES,
     AnyMessage,
     Challenge,
     Failure,
@@ -31,6 +39,7 @@ from logboom.wire.messages import (
     Ping,
     Pong,
     Prove,
+    Throttled,
     Welcome,
 )
 
@@ -41,6 +50,9 @@ DEAD_AFTER: Final = 3.0
 PING_IDLE: Final = 5.0
 """Seconds of silence before a ping on an idle connection. It is less than the 30 s after which the
 listener forgets a silent peer."""
+HANDSHAKES_S: Final = 1.0
+"""Seconds for which failed handshakes are repeated before the requests end: a key that was created a
+moment ago may be on its way to the node, and a node may have several."""
 REDIAL_FIRST_S: Final = 0.1
 REDIAL_LAST_S: Final = 2.0
 HELLO_ID: Final = -1
@@ -63,6 +75,9 @@ class _InFlightRequest:
     frames: list[Frame]
     context: Any
     deadline: float
+    timeout_s: float
+    latest: float
+    """Time up to which the peer may put off the deadline."""
 
 
 class Session:
@@ -77,6 +92,10 @@ class Session:
         self.generation = 0
         """Grows each time the session opens."""
         self.refusal: LogboomError | None = None
+        self.hindrance: LogboomError | None = None
+        """Why the peer does not open the session now, though it may later."""
+        self.throttled_until = float("-inf")
+        """Time up to which further requests would wait for the user's quota, as last heard."""
         self._rng = rng
         self._nonce = b""
         self._next_id = 1
@@ -89,8 +108,14 @@ class Session:
         """True if a message was sent without an answer, or a request given up, since the peer was
         last heard."""
         self._greeted = now
+        self._max_request_bytes = 0
+        """Largest frame that the peer accepts; 0 if it is not known."""
+        self._ended: dict[int, Reply] = {}
+        """Requests that ended while they were sent; `tick` returns them."""
         self._losses = 0
         """Connections lost since the session was last open."""
+        self._failing_since: float | None = None
+        """Time of the first failed handshake since the session was last open or refused."""
         self._redial_at: float | None = None
         self._due: float | None = None
         self._due_known = False
@@ -103,17 +128,32 @@ class Session:
         deadline: float,
         out: Effects,
         now: float,
+        latest: float | None = None,
     ) -> int:
-        """Send a request and set its id; it ends in one Reply, at `deadline` at the latest."""
+        """Send a request and set its id; it ends in one Reply, at `deadline` at the latest.
+
+        While the peer says that it delays the request because of a quota, the deadline begins anew,
+        up to `latest`. None: it is never put off.
+        """
         self._due_known = False
         number = self._next_id
         self._next_id += 1
         message.id = number
-        frames = encode(message, batches)
+        try:
+            frames = encode(message, batches)
+        except OverflowError:
+            error = InvalidRequest("a number is greater than 64 bits hold")
+            self._ended[number] = Reply(context, None, (), error)
+            return number
         self._expect(now)
-        self._outstanding[number] = _InFlightRequest(frames, context, deadline)
+        latest = deadline if latest is None else latest
+        self._outstanding[number] = _InFlightRequest(
+            frames, context, deadline, deadline - now, latest
+        )
         heapq.heappush(self._deadlines, (deadline, number))
-        if self.state == "open":
+        if self.state == "open" and self._too_large(frames):
+            self._ended[number] = self._end_too_large(number)
+        elif self.state == "open":
             out.sends.append(Send(self.endpoint, frames))
             self._said = now
         else:
@@ -148,6 +188,7 @@ class Session:
     def cancel(self, number: int) -> None:
         """Forget a request: there will be no Reply."""
         self._due_known = False
+        self._ended.pop(number, None)
         self._give_up(number)
 
     def pending(self) -> int:
@@ -174,12 +215,33 @@ class Session:
             case Challenge():
                 return self._prove(message, out, now)
             case Welcome():
-                self._welcomed(message, out, now)
+                return self._welcomed(message, out, now)
+            case Throttled():
+                self._put_off(message, now)
             case Failure(id=number) if number == HELLO_ID:
                 return self._refused(error_for(message.code, message.text, message.fields), now)
             case _:
                 pass
         return []
+
+    def handshake_failed(
+        self, fault: HandshakeFault, now: float, since: float | None = None
+    ) -> list[Reply]:
+        """Dial again soon, or end all waiting requests if that has failed for `HANDSHAKES_S`.
+
+        Later requests dial again. `since` is the time from which on other nodes have failed in the
+        same way, if they have.
+        """
+        self._due_known = False
+        if self._failing_since is None:
+            self._failing_since = now
+        if now - min(self._failing_since, now if since is None else since) < HANDSHAKES_S:
+            self._lose(now)
+            return []
+        self._failing_since = None
+        self._redial_at = None
+        self._losses = 0
+        return self._refused(Unauthenticated(_fault_text(fault, self.endpoint, self.identity)), now)
 
     def tick(self, out: Effects, now: float) -> list[Reply]:
         """Expire requests, ping a silent peer, redial a dead one; return the ended requests."""
@@ -188,7 +250,8 @@ class Session:
         if self._due_known and (self._due is None or now < self._due):
             return []
         self._due_known = False
-        replies = self._expire(now)
+        replies = [*self._ended.values(), *self._expire(now)]
+        self._ended.clear()
         if self._redial_at is not None:
             if now >= self._redial_at:
                 self._redial_at = None
@@ -226,6 +289,8 @@ class Session:
         return PING_AFTER if self._outstanding or self._owing else PING_IDLE
 
     def _next_due(self) -> float | None:
+        if self._ended:
+            return float("-inf")
         wanted = self._redial_at
         if wanted is None and self.state == "greeting":
             wanted = self._greeted + PING_AFTER
@@ -274,22 +339,42 @@ class Session:
         self._said = now
         return []
 
-    def _welcomed(self, message: Welcome, out: Effects, now: float) -> None:
+    def _welcomed(self, message: Welcome, out: Effects, now: float) -> list[Reply]:
         if self.state == "open":
-            return
+            return []
         self.state = "open"
-        self.refusal = None
+        self.refusal = self.hindrance = None
+        self._failing_since = None
         self.peer_id = message.node
         self.generation += 1
         self._losses = 0
         self._unsent.clear()
+        self._max_request_bytes = message.max_request_bytes
+        large = [n for n, each in self._outstanding.items() if self._too_large(each.frames)]
+        ended = [self._end_too_large(number) for number in large]
         for waiting in self._outstanding.values():
             out.sends.append(Send(self.endpoint, waiting.frames))
         self._said = now
+        return ended
+
+    def _too_large(self, frames: Sequence[Frame]) -> bool:
+        """Return True if the peer would end the connection over a request, without a word."""
+        limit = self._max_request_bytes
+        return limit > 0 and max(map(len, frames)) > limit + FRAME_ROOM_BYTES
+
+    def _end_too_large(self, number: int) -> Reply:
+        waiting = self._outstanding.pop(number)
+        size, limit = max(map(len, waiting.frames)), self._max_request_bytes
+        text = (
+            f"a request of {size} bytes; {self.peer_id} accepts {limit}: send smaller batches "
+            "(max_batch_bytes), or raise max_request_bytes of the brokers"
+        )
+        return Reply(waiting.context, None, (), InvalidRequest(text, "TOO_LARGE", limit=limit))
 
     def _refused(self, error: LogboomError, now: float) -> list[Reply]:
         """End all waiting requests with the reason of a refusal by the peer."""
         if error.retryable:
+            self.hindrance = error
             self._lose(now)
             return []
         self.state = "refused"
@@ -298,6 +383,18 @@ class Session:
         self._outstanding.clear()
         self._unsent.clear()
         return ended
+
+    def _put_off(self, message: Throttled, now: float) -> None:
+        """Let the deadlines of delayed requests begin anew."""
+        self.throttled_until = now + message.wait_ms / 1000
+        for number in message.requests:
+            waiting = self._outstanding.get(number)
+            if waiting is None:
+                continue
+            deadline = min(now + waiting.timeout_s, waiting.latest)
+            if deadline > waiting.deadline:
+                waiting.deadline = deadline
+                heapq.heappush(self._deadlines, (deadline, number))
 
     def _answer(self, message: AnyMessage, batches: Sequence[Frame]) -> list[Reply]:
         waiting = self._outstanding.pop(message.id, None)
@@ -317,19 +414,48 @@ class Session:
     def _expire(self, now: float) -> list[Reply]:
         replies: list[Reply] = []
         while self._deadlines and self._deadlines[0][0] <= now:
-            _, number = heapq.heappop(self._deadlines)
+            deadline, number = heapq.heappop(self._deadlines)
+            waiting = self._outstanding.get(number)
+            if waiting is not None and waiting.deadline > deadline:
+                continue  # it was put off
             waiting = self._give_up(number)
             if waiting is not None:
                 text = (
                     f"no answer from {self.endpoint} in time: is the node up? try `logboom doctor`"
                 )
-                replies.append(Reply(waiting.context, None, (), TimedOut(text)))
+                replies.append(Reply(waiting.context, None, (), self.hindrance or TimedOut(text)))
         return replies
 
     def _lose(self, now: float) -> None:
         self.state = "greeting"
         self._redial_at = now + backoff(self._losses, self._rng, REDIAL_FIRST_S, REDIAL_LAST_S)
         self._losses += 1
+
+
+def _fault_text(fault: HandshakeFault, endpoint: str, identity: Identity) -> str:
+    """Return the error of a handshake that failed, with the remedy."""
+    user = identity.user or "the user"
+    match fault:
+        case "key":
+            return (
+                f"the node at {endpoint} does not accept the key of {user}: it is unknown, has ended, "
+                "or its user is disabled (`logboom user describe` tells an administrator)"
+            )
+        case "server":
+            return (
+                f"the node at {endpoint} has another key than the one known here, or serves this "
+                "port without keys: compare [[servers]] of the credentials file with the node's"
+            )
+        case "unknown-server":
+            return (
+                f"no public key of the node at {endpoint} is known, so it is not dialled: add it to "
+                "[[servers]] of the credentials file"
+            )
+        case "no-key":
+            return (
+                f"the node at {endpoint} asks for a key: connect with a credentials file, e.g. "
+                "LOGBOOM_CREDENTIALS=alice.toml (`logboom user create` makes one)"
+            )
 
 
 __all__ = ["HELLO_ID", "Pong", "Reply", "Session"]

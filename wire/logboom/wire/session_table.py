@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from logboom.wire.actor import Effects
+from logboom.wire.actor import Effects, HandshakeFailed
 from logboom.wire.frames import Frame
 from logboom.wire.hello import Identity
 from logboom.wire.session import Reply, Session
@@ -59,6 +59,16 @@ class SessionTable:
         """Take frames from an endpoint, and return the requests that ended."""
         session = self._sessions.get(endpoint)
         return () if session is None else session.receive(frames, out, now)
+
+    def handshake_failed(
+        self, failure: HandshakeFailed, now: float, since: float | None = None
+    ) -> Sequence[Reply]:
+        """Take a failed handshake with an endpoint, and return the requests that ended.
+
+        `since`: see `Session.handshake_failed`.
+        """
+        session = self._sessions.get(failure.endpoint)
+        return () if session is None else session.handshake_failed(failure.reason, now, since)
 
     def tick(self, out: Effects, now: float) -> Iterable[Reply]:
         """Ping, redial and expire what is due; return the requests that end, as they end."""

@@ -12,10 +12,11 @@ messages or `TURN_BYTES`, so that no peer starves timers and heartbeats.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import zmq
@@ -23,12 +24,27 @@ from zmq.utils.monitor import parse_monitor_message
 
 from logboom.wire.accepted_connections import LOOK_S, AcceptedConnections
 from logboom.wire.acceptor import error_frames
-from logboom.wire.actor import Address, PeerAddress, Received, Send
+from logboom.wire.actor import (
+    Address,
+    HandshakeFailed,
+    HandshakeFault,
+    PeerAddress,
+    Received,
+    Send,
+)
+from logboom.wire.authenticator import Authenticate
+from logboom.wire.connection_info import ConnectionInfo
+from logboom.wire.connection_limits import DEFAULT_LIMITS, HANDSHAKE_S, ConnectionLimits
 from logboom.wire.errors import StartError, Unavailable
 from logboom.wire.frames import Frame, id_of
 from logboom.wire.hello import PeerKind
+from logboom.wire.key_pair import KeyPair, Secret
+from logboom.wire.listener_gate import ListenerGate
 from logboom.wire.messages import MAX_BATCH_BYTES
-from logboom.wire.unfinished_messages import UnfinishedLimits
+from logboom.wire.peer_routes import PeerRoutes
+from logboom.wire.server_keys import KeyChoice, ServerKeys
+from logboom.wire.unfinished_messages import UnfinishedLimits, limits_for
+from logboom.wire.zap_requests import ZapRequests, domain_of
 
 TURN_MESSAGES: Final = 256
 TURN_BYTES: Final = 2 * 1024 * 1024
@@ -46,6 +62,8 @@ find such a peer, because a ping waits behind the stuck message."""
 FOLLOWED_BYTES: Final = 16 * 1024
 """Bytes to a peer, in one message or many, after which one message is tracked until ZeroMQ has sent
 it, and with it all earlier ones."""
+MUCH_UNREAD_BYTES: Final = 1024 * 1024
+"""Bytes that wait for a client from which on it counts as a slow reader."""
 SHARED_FROM: Final = 64 * 1024
 """Size of a message from which on its large frames are given to ZeroMQ without a copy."""
 KNOWN_PEERS: Final = 100_000
@@ -59,17 +77,8 @@ CALLERS_WAITING: Final = 4_096
 net.core.somaxconn, may be lower). ZeroMQ's 100 are soon exceeded when all clients come back at once
 after a restart; a client without a slot retries after 1, 3, 7, 15 seconds."""
 MAX_FRAME_BYTES: Final = MAX_BATCH_BYTES + 4096
-"""Largest frame that is received: a batch."""
-REQUEST_ROOM_BYTES: Final = 1024 * 1024
-"""Bytes of a request in addition to its largest frame."""
-STRANGERS_BYTES: Final = 128 * 1024 * 1024
-"""Bytes of unfinished messages of all connections without a session: two of the largest."""
-CLIENTS_BYTES: Final = 512 * 1024 * 1024
-"""The same of all connections with the session of a client."""
-LIMITS: Final = UnfinishedLimits(
-    MAX_FRAME_BYTES + REQUEST_ROOM_BYTES, STRANGERS_BYTES, CLIENTS_BYTES
-)
-HANDSHAKE_MS: Final = 5_000
+"""Largest frame that is received in an answer: a batch. What listeners take is a setting."""
+HANDSHAKE_MS: Final = int(HANDSHAKE_S * 1000)
 """Milliseconds for the ZMTP handshake of an accepted connection."""
 REAP_S: Final = 5.0
 """Seconds after which tracked messages that ZeroMQ has sent are released for all peers."""
@@ -78,6 +87,9 @@ AT_ONCE: Final = int(zmq.NOBLOCK)
 MORE_AT_ONCE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
 READABLE: Final = int(zmq.POLLIN)
 HEARTBEAT_MS: Final = 2_000
+CURVE_FRAME_BYTES: Final = 33
+"""Bytes that encryption adds to each frame."""
+ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
 RECONNECT_MS: Final = 50
 RECONNECT_LAST_MS: Final = 2_000
 
@@ -90,17 +102,31 @@ class Sockets:
         listeners: Mapping[str, str] | None = None,
         *,
         max_frame_bytes: int = MAX_FRAME_BYTES,
-        limits: UnfinishedLimits = LIMITS,
+        limits: UnfinishedLimits | None = None,
+        callers: ConnectionLimits = DEFAULT_LIMITS,
+        key_pair: KeyPair | None = None,
+        curve: Collection[str] = (),
     ) -> None:
         """Bind `listeners` (name → "host:port"; port 0 takes a free one).
 
-        `max_frame_bytes` and `limits` apply to peers that dial this node.
+        Those named in `curve` encrypt and admit only the keys that `authenticate` accepts; they
+        have the secret key of `key_pair`. With a key pair, all that is dialled is encrypted, too.
+
+        `max_frame_bytes`, `limits` (default: those that such frames need) and `callers` apply to
+        peers that dial this node.
 
         Raises:
             StartError: PORT_IN_USE, or BAD_CONFIG for an address that is invalid or not of this
-                machine.
+                machine, or if a listener lacks the key pair.
         """
-        self._context = zmq.Context()
+        if curve and key_pair is None:
+            name = min(curve)
+            text = f"listener {name!r} encrypts, but this node has no key: set credentials_file"
+            raise StartError(text)
+        self._key_pair = key_pair
+        self._curve = frozenset(curve)
+        # Encryption is done by ZeroMQ's I/O threads.
+        self._context = zmq.Context(io_threads=2 if curve else 1)
         self._poller = zmq.Poller()
         self._own = zmq.Poller()
         """All sockets but the listeners, for `poll(listening=False)`."""
@@ -121,11 +147,30 @@ class Sockets:
         self._more: list[zmq.Socket[bytes]] = []
         self._next_reap = 0.0
         self._max_frame_bytes = max_frame_bytes
-        self._connections = AcceptedConnections(limits)
+        self._connections = AcceptedConnections(limits or limits_for(max_frame_bytes), callers)
+        self._gate = ListenerGate()
         self._monitors: dict[zmq.Socket[bytes], tuple[str, int]] = {}
         """The socket that reports a listener's connections → the listener's name and port."""
         self.kind_of: Callable[[PeerAddress], PeerKind | None] = _nobody
         """Returns the kind of the session behind an address; set by the core."""
+        self._routes = PeerRoutes()
+        self._zap_requests = ZapRequests(HANDSHAKE_MS / 1000)
+        self._zap: zmq.Socket[bytes] | None = None
+        """The socket on which ZeroMQ asks about keys; None without listeners that have some."""
+        self.server_keys: ServerKeys = _no_keys
+        """Returns the public keys of the node at an endpoint; set by the owner."""
+        self.plain_allowed: Callable[[str], bool] = _never
+        """Returns True if an endpoint without known keys may be dialled without encryption, though
+        there is a key pair: for nodes of a cluster that is about to encrypt."""
+        self._keys = KeyChoice()
+        self._handshakes: dict[zmq.Socket[bytes], tuple[str, str]] = {}
+        """The socket that reports failed handshakes of a dialled one → its endpoint, and the key of
+        the node there, or "" if none was used."""
+        self._handshake_of: dict[str, zmq.Socket[bytes]] = {}
+        """The inverse: endpoint → the socket that reports."""
+        self._dials = 0
+        self._failures: dict[str, HandshakeFault] = {}
+        """Endpoint → the failure to report with the next poll."""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -138,8 +183,11 @@ class Sockets:
         self.waiting = 0
         """Tracked bytes that wait for peers that dialled this node."""
         try:
+            if self._curve:
+                self._answer_zap()
             for name, address in (listeners or {}).items():
                 self._listen(name, address)
+            self._follow_connections(time.monotonic())  # so that listeners have their filter
         # This includes Ctrl-C: the sockets that are bound already are closed, and the exception is
         # raised again.
         except BaseException:
@@ -154,6 +202,8 @@ class Sockets:
         socket.setsockopt(zmq.TCP_MAXRT, UNTAKEN_S * 1000)
         socket.setsockopt(zmq.MAXMSGSIZE, self._max_frame_bytes)
         socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        if name in self._curve:
+            self._encrypt_listener(socket, name)
         monitor = self._monitor(socket, name)
         try:
             socket.bind(f"tcp://{address}")
@@ -176,10 +226,49 @@ class Sockets:
         self._sources[socket] = name
         self._poller.register(socket, zmq.POLLIN)
 
+    @property
+    def authenticate(self) -> Authenticate:
+        """Who may connect to the listeners with keys; until it is set, nobody may."""
+        return self._zap_requests.authenticate
+
+    @authenticate.setter
+    def authenticate(self, verdict_on: Authenticate) -> None:
+        self._zap_requests.authenticate = verdict_on
+
+    def _answer_zap(self) -> None:
+        """Bind the address at which ZeroMQ asks about each key."""
+        self._zap = self._context.socket(zmq.ROUTER)
+        self._zap.setsockopt(zmq.LINGER, 0)
+        self._zap.bind(ZAP_ENDPOINT)
+        # Nodes must be able to connect while the data of others waits.
+        self._poller.register(self._zap, zmq.POLLIN)
+        self._own.register(self._zap, zmq.POLLIN)
+
+    def _encrypt_listener(self, socket: zmq.Socket[bytes], name: str) -> None:
+        assert self._key_pair is not None, "checked at the start"
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, self._key_pair.secret.reveal().encode("ascii"))
+        # Without both of these, libzmq lets any key in as long as nobody answers at ZAP_ENDPOINT.
+        socket.setsockopt(zmq.ZAP_DOMAIN, domain_of(name).encode())
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+
+    def _follow_zap(self, now: float) -> None:
+        """Answer what ZeroMQ asks about keys."""
+        zap = self._zap
+        if zap is None:
+            return
+        while _readable(zap):
+            for answer in self._zap_requests.take(zap.recv_multipart(AT_ONCE), now):
+                zap.send_multipart(answer, zmq.NOBLOCK)
+        for answer in self._zap_requests.retry(now):
+            zap.send_multipart(answer, zmq.NOBLOCK)
+
     def _monitor(self, socket: zmq.Socket[bytes], name: str) -> zmq.Socket[bytes]:
         """Return a socket on which ZeroMQ reports a listener's accepted and lost connections."""
         address = f"inproc://connections-of-{name}"
-        events = zmq.EVENT_ACCEPTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
+        events = (
+            zmq.EVENT_LISTENING | zmq.EVENT_ACCEPTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
+        )
         socket.monitor(address, events)
         monitor: zmq.Socket[bytes] = self._context.socket(zmq.PAIR)
         monitor.setsockopt(zmq.LINGER, 0)
@@ -197,14 +286,16 @@ class Sockets:
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._context.socket(kind)
         socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.MAXMSGSIZE, MAX_BATCH_BYTES + 4096)
+        socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
         socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
         socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
         socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
         return socket
 
-    def poll(self, timeout: float | None, *, listening: bool = True) -> list[Received]:
+    def poll(
+        self, timeout: float | None, *, listening: bool = True
+    ) -> list[Received | HandshakeFailed]:
         """Wait up to `timeout` seconds (None: for ever, 0: not at all) for messages or `wake`.
 
         With `listening` False, messages of peers that dialled this node are left in their sockets,
@@ -239,6 +330,7 @@ class Sockets:
 
     def _follow_connections(self, now: float) -> None:
         """Handle the reports on connections that were accepted or ended."""
+        self._gate.follow(now)
         for monitor, (name, port) in self._monitors.items():
             while True:
                 try:
@@ -246,47 +338,67 @@ class Sockets:
                 except zmq.Again:
                     break
                 if told["event"] == zmq.EVENT_ACCEPTED:
-                    self._connections.accepted(told["value"], name, port, now)
+                    if name in self._curve:
+                        self._routes.opened(told["value"])
+                    shut = not self._gate.is_open
+                    self._connections.accepted(told["value"], name, port, now, shut=shut)
+                elif told["event"] == zmq.EVENT_LISTENING:
+                    self._gate.listening(told["value"])
                 else:
+                    if name in self._curve:
+                        self._routes.gone(told["value"])
                     self._connections.gone(told["value"])
+        self._connections.admit(now)
 
     def _poll_once(
         self, wait: float | None, now: float, *, listening: bool
-    ) -> tuple[bool, list[Received]]:
+    ) -> tuple[bool, list[Received | HandshakeFailed]]:
         """Poll once; return the messages, and whether anything arrived (including `wake`)."""
         self._reaped = False
         self._flush()
-        if self._more:
+        if self._more or self._failures:
             wait = 0
         if self._outboxes:
             wait = 0.002 if wait is None else min(wait, 0.002)
         poller = self._poller if listening else self._own
         ready = poller.poll(None if wait is None else max(0, int(wait * 1000 + 0.999)))
         sockets: list[zmq.Socket[bytes]] = []
+        reports: list[zmq.Socket[bytes]] = []
         woken = accepted = False
         for socket, _ in ready:
             if not isinstance(socket, zmq.Socket):
                 woken = True
+            elif socket in self._sources:
+                sockets.append(socket)
             elif socket in self._monitors:
                 accepted = True
-            else:
-                sockets.append(socket)
+            elif socket in self._handshakes:
+                reports.append(socket)
         if woken:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake_read, 4096)
         if accepted:
             # Before their messages are taken.
             self._follow_connections(now)
+        if self._zap is not None:
+            self._follow_zap(now)
+        if reports:
+            self._follow_handshakes(reports)
+            sockets = [socket for socket in sockets if socket in self._sources]
         if listening:
             for name, listener in self._listening.items():
                 if listener not in sockets:
                     self._connections.account.taken(name, 0, dry=True)
         more = self._more
         self._more = []
-        return woken or bool(sockets or more or self._outboxes), self._drain(sockets)
+        received = self._drain(sockets)
+        if self._failures:
+            received += (HandshakeFailed(*failure) for failure in self._failures.items())
+            self._failures.clear()
+        return woken or bool(sockets or more or self._outboxes or received), received
 
-    def _drain(self, sockets: list[zmq.Socket[bytes]]) -> list[Received]:
-        received: list[Received] = []
+    def _drain(self, sockets: list[zmq.Socket[bytes]]) -> list[Received | HandshakeFailed]:
+        received: list[Received | HandshakeFailed] = []
         messages, size = TURN_MESSAGES, TURN_BYTES
         for socket in sockets:
             source = self._sources[socket]
@@ -306,6 +418,9 @@ class Sockets:
                 share -= 1
                 size -= sum(map(len, frames))
                 received.append(Received(source, frames))
+            if source in self._handshake_of and not self._is_encrypted(source):
+                # It is a node without keys, and stays one.
+                self._stop_following(source)
         return received
 
     def _drain_listener(
@@ -314,10 +429,11 @@ class Sockets:
         name: str,
         share: int,
         room: int,
-        received: list[Received],
+        received: list[Received | HandshakeFailed],
     ) -> int:
         """Take up to `share` messages, or slightly over `room` bytes; return the bytes taken."""
-        account = self._connections.account
+        account, unheard = self._connections.account, self._connections.unheard
+        curve = name in self._curve
         size = taken = 0
         dry = False
         while taken < share and size < room:
@@ -335,13 +451,49 @@ class Sockets:
             taken += 1
             length = sum(map(len, frames))
             size += length
+            if curve:
+                found = self._of_principal(name, routing, frames, length)
+                if found is not None:
+                    received.append(found)
+                continue
+            try:
+                descriptor = int(routing.get(zmq.SRCFD))
+            except zmq.ZMQError:
+                # Messages of ZMTP 1 do not know their connection. What it sends counts as one
+                # message that never ends, so it is closed sooner or later.
+                self.dropped += 1
+                continue
             peer = self._peer(name, routing.bytes)
-            account.delivered(int(routing.get(zmq.SRCFD)), peer, len(frames), length)
+            account.delivered(descriptor, peer, len(frames), length)
+            if descriptor in unheard:
+                self._connections.heard(descriptor)
             received.append(Received(peer, frames, self.unsent_bytes(peer)))
         account.taken(name, taken, dry=dry)
         if not dry:
             self._more.append(socket)
         return size
+
+    def _of_principal(
+        self, name: str, routing: zmq.Frame, frames: list[bytes], length: int
+    ) -> Received | None:
+        """Return a message that arrived on a listener with keys, with its principal (S1)."""
+        try:
+            # The connection's own, as ZAP answered for it; ZeroMQ attaches it to each message.
+            principal = str(routing.get("User-Id"))
+        except zmq.ZMQError:
+            # It was let in without a question, which must not happen (S4).
+            self.dropped += 1
+            return None
+        descriptor = int(routing.get(zmq.SRCFD))
+        if not self._routes.is_open(descriptor):
+            # It is newer than the last look at the reports, or has ended.
+            self._follow_connections(time.monotonic())
+        peer = self._routes.heard(name, routing.bytes, principal, descriptor)
+        length += CURVE_FRAME_BYTES * len(frames)
+        self._connections.account.delivered(descriptor, peer, len(frames), length)
+        if descriptor in self._connections.unheard:
+            self._connections.heard(descriptor)
+        return Received(peer, frames, self.unsent_bytes(peer), principal)
 
     def _peer(self, listener: str, routing_id: bytes) -> PeerAddress:
         key = (listener, routing_id)
@@ -352,6 +504,18 @@ class Sockets:
                 self._unfollowed.clear()
             peer = self._inbound[key] = PeerAddress(listener, routing_id)
         return peer
+
+    def is_connected(self, peer: PeerAddress) -> bool:
+        """Return True if the connection of a peer still exists, as far as that is known."""
+        return self._connections.is_connected(peer)
+
+    def inspect(self, peer: PeerAddress) -> ConnectionInfo | None:
+        """Return what the system says of a peer's connection; None: it has none, or is unknown."""
+        return self._connections.inspect(peer)
+
+    def kick(self, peer: PeerAddress) -> None:
+        """Reset the connection of a peer; it may dial again."""
+        self._connections.kick(peer)
 
     def send(self, sends: Sequence[Send]) -> None:
         """Send without blocking; messages that cannot leave yet wait in the peer's outbox."""
@@ -365,11 +529,17 @@ class Sockets:
         try:
             if isinstance(peer, PeerAddress):
                 listener = self._listening[peer.listener]
-                return self._hand_over(listener, peer, [peer.routing_id, *frames])
-            dialled = self._dialled.get(peer)
-            if dialled is None:
-                dialled = self._dial(peer)
-            return self._hand_over(dialled, peer, frames)
+                routing_id: bytes | None = peer.routing_id
+                if peer.listener in self._curve:
+                    routing_id = self._routes.routing_id(peer)
+                if routing_id is not None:
+                    return self._hand_over(listener, peer, [routing_id, *frames])
+                self.dropped += 1
+                return True
+            dialled = self._dialled.get(peer) or self._dial(peer)
+            if dialled is not None:
+                return self._hand_over(dialled, peer, frames)
+            self.dropped += 1
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
@@ -392,13 +562,17 @@ class Sockets:
         if isinstance(peer, PeerAddress) and self._full(peer, size):
             self.dropped += 1
             if size >= FOLLOWED_BYTES:
-                self._tell_busy(socket, peer, frames[1])
+                self._tell_busy(socket, peer, frames)
             return True
         unfollowed = self._unfollowed.get(peer, 0) + size
         if unfollowed < FOLLOWED_BYTES:
             for frame in frames[:-1]:
                 socket.send(frame, MORE_AT_ONCE)
             socket.send(frames[-1], AT_ONCE)
+            if len(self._unfollowed) > KNOWN_PEERS:
+                # On listeners with keys each connection is a new peer, and leaves its count here.
+                # What is forgotten is less than FOLLOWED_BYTES of each.
+                self._unfollowed.clear()
             self._unfollowed[peer] = unfollowed
             return True
         # Frames leave in order: the last one stands for all.
@@ -430,13 +604,15 @@ class Sockets:
             or self.waiting + size > 2 * SHARED_BYTES
         )
 
-    def _tell_busy(self, socket: zmq.Socket[bytes], peer: PeerAddress, head: Frame) -> None:
+    def _tell_busy(
+        self, socket: zmq.Socket[bytes], peer: PeerAddress, frames: Sequence[Frame]
+    ) -> None:
         """Send BUSY in place of a dropped answer, so that the caller does not wait in vain."""
-        number = id_of(head)
+        number = id_of(frames[1])
         if number:
             text = "too many answers wait for peers that do not read: ask again"
             busy = Unavailable(text, "BUSY")
-            self._hand_over(socket, peer, [peer.routing_id, *error_frames(number, busy)])
+            self._hand_over(socket, peer, [frames[0], *error_frames(number, busy)])
 
     def _reap_one(self, peer: Address, leaving: deque[tuple[zmq.MessageTracker, int]]) -> None:
         """Release the messages that ZeroMQ has sent to a peer, or dropped with its connection."""
@@ -481,6 +657,30 @@ class Sockets:
         """The number of connections that were closed for their unfinished messages."""
         return self._connections.closed
 
+    def ip_address_of(self, peer: PeerAddress) -> str:
+        """Return the IP address of a peer that dialled this node; "" if it is gone."""
+        connection = self._connections.account.connection_of(peer)
+        return "" if connection is None else self._connections.book.address_of(connection)
+
+    def figures(self) -> dict[str, int]:
+        """Return the figures of the connections that this node has accepted, for STATS."""
+        return {
+            "connections": len(self._connections.book),
+            "connections_refused": self._connections.refused,
+            "accepting": int(self._gate.is_open),
+            "slow_readers": len(self._slow_readers()),
+        }
+
+    def _slow_readers(self) -> set[Address]:
+        """Return the clients that do not read what waits for them."""
+        behind = {peer for peer, size in self._leaving_bytes.items() if size >= MUCH_UNREAD_BYTES}
+        behind.update(self._outboxes)
+        return {
+            peer
+            for peer in behind
+            if isinstance(peer, PeerAddress) and self.kind_of(peer) == "client"
+        }
+
     def backlog(self, peer: Address) -> int:
         """Return the bytes that wait for a peer in its outbox."""
         return self._outbox_bytes.get(peer, 0)
@@ -492,8 +692,19 @@ class Sockets:
             self._reap_one(peer, leaving)
         return self.backlog(peer) + self._leaving_bytes.get(peer, 0)
 
-    def _dial(self, endpoint: str) -> zmq.Socket[bytes]:
+    def _dial(self, endpoint: str) -> zmq.Socket[bytes] | None:
+        """Dial an endpoint; return None if it must not be dialled, which is reported."""
+        key = None
+        if self._key_pair is not None:
+            key = self._keys.choose(endpoint, self.server_keys(endpoint))
+            if key is None and not self.plain_allowed(endpoint):
+                self._failures[endpoint] = "unknown-server"
+                return None
         socket = self._socket(zmq.DEALER)
+        if self._key_pair is not None and key is not None:
+            socket.setsockopt(zmq.CURVE_PUBLICKEY, self._key_pair.public.encode("ascii"))
+            socket.setsockopt(zmq.CURVE_SECRETKEY, self._key_pair.secret.reveal().encode("ascii"))
+            socket.setsockopt(zmq.CURVE_SERVERKEY, key.encode("ascii"))
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_LAST_MS)
         # IMMEDIATE is not set, though no message should wait for a dead peer. With it, a connection
@@ -501,12 +712,59 @@ class Sockets:
         # read, libzmq 4.3.5 aborts the process ("Assertion failed: !_more"). Waiting messages are
         # dropped with the next redial; late ones get NEED_HELLO (W1).
         socket.setsockopt(zmq.SNDHWM, DIALLED_HIGH_WATER)
+        self._follow_handshake(socket, endpoint, key or "")
         socket.connect(f"tcp://{endpoint}")
         self._dialled[endpoint] = socket
         self._sources[socket] = endpoint
         self._poller.register(socket, zmq.POLLIN)
         self._own.register(socket, zmq.POLLIN)
         return socket
+
+    def _follow_handshake(self, socket: zmq.Socket[bytes], endpoint: str, key: str) -> None:
+        """Let ZeroMQ report failed handshakes of a dialled socket."""
+        self._dials += 1
+        address = f"inproc://handshake-{self._dials}"
+        events = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+        socket.monitor(address, events | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+        reports: zmq.Socket[bytes] = self._context.socket(zmq.PAIR)
+        reports.setsockopt(zmq.LINGER, 0)
+        reports.setsockopt(zmq.RCVHWM, 0)
+        reports.connect(address)
+        self._poller.register(reports, zmq.POLLIN)
+        self._own.register(reports, zmq.POLLIN)
+        self._handshakes[reports] = (endpoint, key)
+        self._handshake_of[endpoint] = reports
+
+    def _is_encrypted(self, endpoint: str) -> bool:
+        return bool(self._handshakes[self._handshake_of[endpoint]][1])
+
+    def _stop_following(self, endpoint: str) -> None:
+        reports = self._handshake_of.pop(endpoint, None)
+        if reports is None:
+            return
+        del self._handshakes[reports]
+        self._poller.unregister(reports)
+        self._own.unregister(reports)
+        self._dialled[endpoint].disable_monitor()
+        reports.close(linger=0)
+
+    def _follow_handshakes(self, reporting: list[zmq.Socket[bytes]]) -> None:
+        """Note the handshakes that have failed, and close their sockets.
+
+        Some of these sockets would never dial again, and others without a pause.
+        """
+        for reports in reporting:
+            endpoint, key = self._handshakes[reports]
+            while _readable(reports):
+                told = parse_monitor_message(reports.recv_multipart(AT_ONCE))
+                fault = _fault_of(told["event"], told["value"], encrypted=bool(key))
+                if fault is None:
+                    continue
+                if fault == "server":
+                    self._keys.failed(endpoint, key)
+                self._failures[endpoint] = fault
+                self.hang_up(endpoint)
+                break
 
     def redial(self, endpoint: str) -> None:
         """Drop a connection with its waiting messages; the next send dials again."""
@@ -518,6 +776,7 @@ class Sockets:
         self._leaving.pop(endpoint, None)
         self._leaving_bytes.pop(endpoint, None)
         self._unfollowed.pop(endpoint, None)
+        self._stop_following(endpoint)
         socket = self._dialled.pop(endpoint, None)
         if socket is None:
             return
@@ -543,6 +802,10 @@ class Sockets:
         for monitor, (name, _) in self._monitors.items():
             self._stop_monitor(self._listening[name], monitor)
         self._monitors.clear()
+        for endpoint in list(self._handshake_of):
+            self._stop_following(endpoint)
+        if self._zap is not None:
+            self._zap.close()
         self._connections.close()
         for socket in (*self._listening.values(), *self._dialled.values()):
             socket.close(linger=flush_ms)
@@ -563,6 +826,37 @@ def _readable(socket: zmq.Socket[bytes]) -> bool:
 
 def _nobody(_address: PeerAddress) -> None:
     return None
+
+
+def _no_keys(_endpoint: str) -> Sequence[str]:
+    return ()
+
+
+def _never(_endpoint: str) -> bool:
+    return False
+
+
+def _fault_of(event: int, value: int, *, encrypted: bool) -> HandshakeFault | None:
+    """Return what a report of ZeroMQ on a handshake means, or None if it means nothing yet."""
+    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+        return "key"
+    if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+        if encrypted:
+            return "server"
+        return "no-key" if value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH else None
+    # The node ends the connection in an orderly way if it cannot decrypt the first command.
+    return "server" if encrypted and value == errno.EPIPE else None
+
+
+def make_key_pair() -> KeyPair:
+    """Return a new key pair."""
+    public, secret = zmq.curve_keypair()
+    return KeyPair(public.decode("ascii"), Secret(secret.decode("ascii")))
+
+
+def public_key_of(secret: Secret) -> str:
+    """Return the public key that belongs to a secret one."""
+    return zmq.curve_public(secret.reveal().encode("ascii")).decode("ascii")
 
 
 def check_endpoint(text: str) -> str:

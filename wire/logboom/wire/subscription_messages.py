@@ -119,6 +119,8 @@ class Delivered(WireMessage, array_like=True):
     """(offset, earlier deliveries) of messages that were delivered before."""
     active: bool
     """Of exclusive and failover: whether this consumer is the one that gets messages."""
+    throttled_ms: int = 0
+    """As in Produced."""
 
 
 class SettleMessages(Request, array_like=True):

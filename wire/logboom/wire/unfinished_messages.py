@@ -41,6 +41,11 @@ TINY_BYTES: Final = 4 * 1024 * 1024
 SWELLING: Final = 8
 """Growth of the process, as a multiple of the unfinished bytes, that proves tiny frames: an empty
 frame takes two bytes on the wire and 64 in memory."""
+REQUEST_ROOM_BYTES: Final = 1024 * 1024
+"""Bytes of a request in addition to its largest frame."""
+MIN_STRANGERS_BYTES: Final = 16 * 1024 * 1024
+MAX_STRANGERS_BYTES: Final = 128 * 1024 * 1024
+"""Bytes of unfinished messages of all connections without a session: two of the largest at all."""
 
 
 class UnfinishedLimits(NamedTuple):
@@ -52,6 +57,17 @@ class UnfinishedLimits(NamedTuple):
     """Limit of all connections without a session together."""
     clients_bytes: int
     """Limit of all connections with the session of a client together."""
+
+
+def limits_for(max_frame_bytes: int) -> UnfinishedLimits:
+    """Return the limits of a node whose largest frame has this size.
+
+    All connections without a session together may have eight of the largest frames, and at least
+    16 MiB and not more than 128 MiB; those of clients four times as much.
+    """
+    together = min(max(8 * max_frame_bytes, MIN_STRANGERS_BYTES), MAX_STRANGERS_BYTES)
+    together = max(together, max_frame_bytes + REQUEST_ROOM_BYTES)
+    return UnfinishedLimits(max_frame_bytes + REQUEST_ROOM_BYTES, together, 4 * together)
 
 
 class Excess(NamedTuple):
@@ -102,6 +118,8 @@ class UnfinishedMessages:
     def __init__(self, limits: UnfinishedLimits) -> None:
         self.limits = limits
         self._connections: dict[int, _Connection] = {}
+        self._by_peer: dict[PeerAddress, int] = {}
+        """Peer → the connection on which it was heard last."""
         self._early: set[int] = set()
         """Connections that delivered before they were reported as accepted."""
         self._changed: dict[str, set[int]] = {}
@@ -130,6 +148,10 @@ class UnfinishedMessages:
         """The connections that are known to have an unfinished message."""
         return self._unfinished.keys()
 
+    def is_early(self, connection: int) -> bool:
+        """Return True if a connection delivered before it was reported as accepted."""
+        return connection in self._early
+
     def opened(self, connection: int, listener: str, now: float) -> None:
         """Track a connection that a listener has accepted."""
         self.closed(connection)
@@ -142,6 +164,8 @@ class UnfinishedMessages:
         """Forget a connection that has ended, or is about to."""
         gone = self._connections.pop(connection, None)
         if gone is not None:
+            if gone.peer is not None and self._by_peer.get(gone.peer) == connection:
+                del self._by_peer[gone.peer]
             self._accepted[gone.listener] -= 1
             self._forget(connection, gone)
 
@@ -151,10 +175,16 @@ class UnfinishedMessages:
         if known is None:
             self._early.add(connection)
             return
-        known.peer = peer
+        if known.peer is not peer:
+            known.peer = peer
+            self._by_peer[peer] = connection
         known.delivered += size + frames * FRAME_HEAD_BYTES
         known.has_delivered = True
         self._forget(connection, known)
+
+    def connection_of(self, peer: PeerAddress) -> int | None:
+        """Return the connection of a peer, if it has delivered a message and is still open."""
+        return self._by_peer.get(peer)
 
     def _forget(self, connection: int, known: _Connection) -> None:
         self._unfinished.pop(connection, None)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from logboom.wire.access.access_rules import AccessView
 from logboom.wire.group_view import GroupView
+from logboom.wire.listeners import ListenerView
 from logboom.wire.transactions import DecisionView
 
 
@@ -45,6 +47,10 @@ class QueueView(Struct, frozen=True, array_like=True, gc=False):
     isr: list[str]
     eligible: list[str]
     """Replicas outside the ISR that have all committed messages."""
+    adding: list[str] = []
+    """Replicas that the queue gets. They are at their places in `replicas`."""
+    removing: list[str] = []
+    """Replicas that the queue loses once all others are in sync; the last of `replicas`."""
 
 
 class TopicView(Struct, frozen=True, array_like=True, gc=False):
@@ -56,6 +62,12 @@ class TopicView(Struct, frozen=True, array_like=True, gc=False):
     queues: list[QueueView]
     version: int
     """Metadata version of the topic's last change."""
+    owner: str = ""
+    """The user who created it, whose limits count it; "" if nobody did."""
+    replicas: int = 0
+    """Replicas that each queue shall have; 0: an older name server does not say."""
+    restoring: str = ""
+    """The backup that is being restored into it: it takes and gives no messages; "" if none is."""
 
 
 class BrokerView(Struct, frozen=True, array_like=True, gc=False):
@@ -69,6 +81,23 @@ class BrokerView(Struct, frozen=True, array_like=True, gc=False):
     alive: bool
     """False if it is fenced, and leads nothing."""
     version: int
+    listeners: list[ListenerView] = []
+    """Its listeners; empty if it has a single open one, at `endpoint`."""
+    keys: list[str] = []
+    """Its current public keys."""
+    mode: str = "active"
+    """A `BrokerMode`."""
+    host: str = ""
+    """The machine that it shares with other brokers; empty: it has one alone."""
+
+
+class SettingView(Struct, frozen=True, array_like=True, gc=False):
+    """A replicated setting."""
+
+    scope: str
+    """"" for the cluster, else the id of a node."""
+    name: str
+    value: str
 
 
 class NameServerView(Struct, frozen=True, array_like=True, gc=False):
@@ -76,6 +105,11 @@ class NameServerView(Struct, frozen=True, array_like=True, gc=False):
 
     id: str
     endpoint: str
+    """host:port that clients and brokers dial."""
+    listeners: list[ListenerView] = []
+    """Its listeners for them; empty if it has a single open one, at `endpoint`."""
+    keys: list[str] = []
+    """Its current public keys."""
 
 
 class View(Struct, frozen=True, array_like=True, gc=False):
@@ -104,3 +138,11 @@ class View(Struct, frozen=True, array_like=True, gc=False):
     """If requested: all decisions that not all queues have reported, or those that changed."""
     ended_decisions: list[int] = []
     """Numbers of decisions that all queues have reported, or whose topics were deleted."""
+    access: AccessView | None = None
+    """If requested by a node: all users and roles, or those that changed. `full` is as that of the
+    view."""
+    settings: list[SettingView] | None = None
+    """All replicated settings, if the view is full or one of them changed, and if a node asks, or a
+    user who may describe the cluster."""
+    features: int = 0
+    """The features level of the cluster."""

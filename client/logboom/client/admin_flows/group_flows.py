@@ -70,8 +70,9 @@ def describe_group(name: str, wall_ms: int, timeout: float) -> Flow[GroupDescrip
     """Describe one group with the lag of each queue, and why a queue is stuck."""
     found = yield from described(name, timeout)
     group = found.group
-    view: View = yield LoadMetadata(timeout, found.version)
-    told = yield from _status(group, view, timeout)
+    names = [each.topic for each in found.offsets]
+    view: View = yield LoadMetadata(timeout, found.version, names)
+    told = yield from member_states(group, view, timeout)
     topics = {topic.id: topic.name for topic in view.topics}
     standing = GroupReport(group, told, wall_ms)
     queues: list[GroupQueue] = []
@@ -113,7 +114,7 @@ def _members(
     ]
 
 
-def _status(group: GroupView, view: View, timeout: float) -> Flow[list[MemberStatus] | None]:
+def member_states(group: GroupView, view: View, timeout: float) -> Flow[list[MemberStatus] | None]:
     """Return what the coordinator knows of the members; None if it does not answer."""
     for broker in view.brokers:
         if broker.id == group.coordinator and broker.alive:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from msgspec import Struct
 
-from logboom.client.calls import AskNode, LoadMetadata
+from logboom.client.calls import AskNode
 from logboom.client.delays import Parking
 from logboom.client.fetch.message_flows import unexpected
-from logboom.client.flows import Flow
+from logboom.client.flows import Flow, known_nodes
 from logboom.client.transactions.decisions import ParkedHandle
 from logboom.client.transactions.half_messages import place_of_half
+from logboom.wire.errors import InvalidRequest, UnknownResource
 from logboom.wire.transactions import (
     HALF,
     ListUndecided,
@@ -19,7 +21,6 @@ from logboom.wire.transactions import (
     UndecidedBatch,
     UndecidedListed,
 )
-from logboom.wire.view import View
 
 AT_ONCE: Final = 1_000
 """Batches in one answer of a broker."""
@@ -108,7 +109,7 @@ def open_transactions(
     Raises:
         TimedOut: a broker did not answer.
     """
-    view: View = yield LoadMetadata(timeout)
+    view = yield from known_nodes(timeout)
     told: dict[tuple[int, int, int, int], UndecidedBatch] = {}
     more = False
     for broker in view.brokers:
@@ -147,3 +148,53 @@ def _grouped(parked: list[UndecidedBatch]) -> OpenTransaction:
 def _age(transaction: OpenTransaction) -> tuple[int, str, int, int]:
     whose = (transaction.app_id, transaction.sequence, transaction.attempt)
     return transaction.since_ms, *whose
+
+
+def place_text(half: OpenTransaction) -> str:
+    """Return the position of a half message in the form orders/0/17.2."""
+    place = half.half
+    return f"{place.topic}/{place.queue}/{place.offset}.{place.side}"
+
+
+def find_attempt(
+    found: list[OpenTransaction], app_id: str, sequence: int | None, attempt: int | None
+) -> OpenTransaction:
+    """Return the transaction of an application id with this sequence.
+
+    Args:
+        attempt: which one, if several attempts wait; None: there is only one.
+
+    Raises:
+        UnknownResource: UNKNOWN_HANDLES: nothing of it waits.
+        InvalidRequest: there are several attempts, and none is named.
+    """
+    same = [
+        each
+        for each in found
+        if not each.is_half and each.sequence == sequence and attempt in (None, each.attempt)
+    ]
+    if not same:
+        text = f"nothing of sequence {sequence} of {app_id!r} waits: see `logboom transaction list`"
+        raise UnknownResource(text, "UNKNOWN_HANDLES")
+    if len(same) > 1:
+        attempts = ", ".join(str(each.attempt) for each in same)
+        raise InvalidRequest(f"there are several attempts: say --attempt, one of {attempts}")
+    return same[0]
+
+
+def find_halves(found: list[OpenTransaction], app_id: str, half: str) -> list[OpenTransaction]:
+    """Return the half messages of a producer group at this position, or "all" of them.
+
+    Raises:
+        InvalidRequest: the position has another form than topic/queue/offset.side.
+        UnknownResource: UNKNOWN_HANDLES: no such half message waits.
+    """
+    if half != "all" and re.fullmatch(r".+/\d+/\d+\.\d+", half) is None:
+        raise InvalidRequest(
+            f"{half!r} names no half message: write topic/queue/offset.side or all"
+        )
+    same = [each for each in found if each.is_half and half in ("all", place_text(each))]
+    if not same:
+        text = f"no such half message of {app_id!r} waits: see `logboom transaction list`"
+        raise UnknownResource(text, "UNKNOWN_HANDLES")
+    return same

@@ -1,14 +1,25 @@
-"""Administration of a cluster: topics, brokers, groups, offsets and single messages."""
+"""Administration of a cluster: topics, brokers, groups, offsets, users and single messages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from logboom.client import flows
-from logboom.client.admin_flows import group_flows
+from logboom.client.admin_flows import (
+    backup_flows,
+    group_flows,
+    message_facts,
+    operation_flows,
+    setting_flows,
+    survey_flows,
+)
+from logboom.client.admin_flows.backup_flows import EntriesToRestore, EntryRange, FetchedEntries
+from logboom.client.admin_flows.delayed_flows import DEFAULT_LIMIT as DELAYED_LIMIT
+from logboom.client.admin_flows.delayed_flows import DelayedBatches, delayed, parked_at
 from logboom.client.admin_flows.group_lag import GroupDescription
+from logboom.client.admin_flows.message_life import MessageLife, message_life
 from logboom.client.admin_flows.offset_resets import (
     OffsetReset,
     ResetRequest,
@@ -21,24 +32,29 @@ from logboom.client.admin_flows.open_transactions import (
     OpenTransactions,
     open_transactions,
 )
+from logboom.client.aio.admin_access import AccessAdmin
 from logboom.client.aio.admin_subscriptions import SubscriptionAdmin
-from logboom.client.aio.bridge import drive, run_in_thread
-from logboom.client.delays import Parking
+from logboom.client.aio.bridge import run, run_in_thread
+from logboom.client.delays import Parking, recall_call, was_recalled
 from logboom.client.fetch import message_flows
 from logboom.client.fetch.fetch_collector import TopicQueue
-from logboom.client.flows import Flow, changed_config
+from logboom.client.flows import changed_config
 from logboom.client.io_thread import IoThread, wall_ms
-from logboom.client.results import Message, NodeStats
+from logboom.client.results import Message, NodeConfig, NodeConnections, NodeStats
 from logboom.client.transactions.half_messages import HalfOutcome, end_half
+from logboom.wire.backup_messages import ClusterSnapshot, EntriesRestored
+from logboom.wire.commands import CommandResult, RestoreCommand
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.filters import Filter
 from logboom.wire.group_view import GroupSummary
-from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView
+from logboom.wire.messages import VersionsDescribed
+from logboom.wire.operation_commands import BrokerMode
+from logboom.wire.operation_messages import BalancePlanned, ClusterDescribed, PlannedMove
+from logboom.wire.survey_messages import GroupSurvey, QueueSurvey
+from logboom.wire.view import BrokerView, NameServerView, SettingView, TopicConfig, TopicView, View
 
-T = TypeVar("T")
 
-
-class Admin:
+class Admin(AccessAdmin):
     """The administration of a cluster; it is the attribute `admin` of a client.
 
     Every method waits up to the client's time-out. Reads are linearizable: they show every change
@@ -46,13 +62,9 @@ class Admin:
     """
 
     def __init__(self, io: IoThread, timeout_s: float) -> None:
-        self._io = io
-        self._timeout_s = timeout_s
+        super().__init__(io, timeout_s)
         self.subscriptions = SubscriptionAdmin(io, timeout_s)
         """The subscriptions of topics."""
-
-    async def _run(self, flow: Flow[T]) -> T:
-        return await drive(self._io, flow)
 
     async def create_topic(
         self, name: str, queues: int = 4, replicas: int = 0, **settings: Any
@@ -75,9 +87,18 @@ class Admin:
             flows.create_topic(name, queues, replicas, config, wall_ms(), self._timeout_s)
         )
 
-    async def alter_topic(self, name: str, queues: int | None = None, **settings: Any) -> None:
-        """Change settings of a topic, or give it more queues. Settings that are not named stay."""
-        await self._run(flows.alter_topic(name, queues, settings, wall_ms(), self._timeout_s))
+    async def alter_topic(
+        self, name: str, queues: int | None = None, replicas: int | None = None, **settings: Any
+    ) -> None:
+        """Change settings of a topic, or give it more queues. Settings that are not named stay.
+
+        Args:
+            replicas: the number of replicas that each queue shall have. The name servers then add or
+                remove some, queue by queue; `describe_cluster` tells how far they are.
+        """
+        await self._run(
+            flows.alter_topic(name, queues, settings, wall_ms(), self._timeout_s, replicas)
+        )
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with all its messages."""
@@ -152,6 +173,19 @@ class Admin:
             message_flows.find_messages(topic, key, queue, limit, self._timeout_s)
         )
 
+    async def message_life(self, topic: str, queue: int, offset: int) -> MessageLife:
+        """Return the life of the message at an offset: who produced it and when, how it waited, and
+        what each group and subscription has done with it. `unknown` says what cannot be known.
+
+        Whoever may not read the retries or dead letters, or is no admin of the cluster, learns less;
+        then `unknown` says so.
+
+        Raises:
+            UnknownResource: there is no such topic or queue.
+        """
+        flow = message_facts.gather(topic, queue, offset, wall_ms(), self._timeout_s)
+        return message_life(await self._run(flow))
+
     async def elect_leader(self, topic: str, queue: int, prefer: str | None = None) -> None:
         """Move the leadership of a queue to an in-sync replica. Without `prefer` it goes to the
         first one in placement order."""
@@ -161,13 +195,89 @@ class Admin:
         """Return all brokers, sorted by id."""
         return await self._run(flows.brokers(self._timeout_s))
 
-    async def remove_broker(self, broker: str) -> None:
-        """Remove a broker that will not return and holds no replica."""
-        await self._run(flows.remove_broker(broker, self._timeout_s))
+    async def remove_broker(self, broker: str, accept_loss: bool = False) -> None:
+        """Remove a broker that will not return. Its replicas are made anew on others, if there are
+        any.
+
+        Args:
+            accept_loss: remove it although it alone holds messages, which are then lost.
+
+        Raises:
+            UnknownResource: UNKNOWN_BROKER: there is no such broker.
+            LogboomError: it is alive, or alone holds messages; the text tells what to do.
+        """
+        await self._run(flows.remove_broker(broker, self._timeout_s, accept_loss=accept_loss))
+
+    async def set_broker_mode(self, broker: str, mode: BrokerMode) -> None:
+        """Set the mode of a broker, which it keeps over restarts.
+
+        Args:
+            mode: "active"; "maintenance": it leads nothing where another can, and gets no new
+                replica; "draining": also its replicas are moved away. "drained" follows from that
+                by itself.
+
+        Raises:
+            UnknownResource: UNKNOWN_BROKER: there is no such broker.
+        """
+        await self._run(operation_flows.set_broker_mode(broker, mode, wall_ms(), self._timeout_s))
+
+    async def describe_cluster(self, sizes_of: str = "") -> ClusterDescribed:
+        """Return the brokers with their loads, the moves under way, and what the planner of moves
+        does or waits for.
+
+        Args:
+            sizes_of: a topic; `sizes` then holds the bytes of one replica of each of its queues.
+        """
+        return await self._run(operation_flows.describe_cluster(self._timeout_s, sizes_of))
+
+    async def plan_balance(self, most: int = 1_000) -> BalancePlanned:
+        """Return the moves that would even out the brokers, at most so many. Nothing is moved:
+        see `carry_out`."""
+        return await self._run(operation_flows.plan_balance(most, self._timeout_s))
+
+    async def carry_out(self, moves: Sequence[PlannedMove]) -> list[str]:
+        """Begin moves of a plan. The result has a code for each, "" if it has begun; "CONFLICT":
+        the queue has changed since."""
+        return await self._run(operation_flows.carry_out(moves, wall_ms(), self._timeout_s))
+
+    async def reassign(
+        self, topic: str, queue: int, replicas: Sequence[str], force: bool = False
+    ) -> None:
+        """Move a queue to these brokers. `describe_cluster` tells how far it is.
+
+        New replicas are added first; the others are removed once all of these are in sync. A move
+        that is under way gets this target.
+
+        Args:
+            replicas: ids of brokers, the preferred leader first.
+            force: allow fewer zones than before.
+
+        Raises:
+            LogboomError: a broker is unknown, dead, not active or full, shares its host with
+                another, or the zones would get fewer; the text tells which.
+        """
+        flow = operation_flows.reassign(
+            topic, queue, replicas, wall_ms(), self._timeout_s, force=force
+        )
+        await self._run(flow)
+
+    async def cancel_reassign(self, topic: str, queue: int) -> None:
+        """Give a queue the replicas back that it had before its move; without one, do nothing."""
+        await self._run(operation_flows.cancel_reassign(topic, queue, wall_ms(), self._timeout_s))
+
+    async def view(self) -> View:
+        """Return all metadata at one version, as the asked node knows it: brokers, name servers,
+        topics and their queues. Unlike other reads it also works while the name servers have no
+        leader, and may then be older than the last change."""
+        return await self._run(flows.known_view(self._timeout_s))
 
     async def name_servers(self) -> list[NameServerView]:
         """Return all name servers, sorted by id."""
         return await self._run(flows.name_servers(self._timeout_s))
+
+    async def cluster_id(self) -> str:
+        """Return the id of the cluster, which is permanent."""
+        return await self._run(flows.cluster_id(self._timeout_s))
 
     async def raft_leader(self) -> str | None:
         """Return the id of the leader of the name servers, or None if they have none."""
@@ -180,6 +290,18 @@ class Admin:
     async def remove_name_server(self, name: str) -> None:
         """Remove a name server from the group."""
         await self._run(flows.remove_name_server(name, self._timeout_s))
+
+    async def versions(self) -> VersionsDescribed:
+        """Return the software of all nodes, the features level, and what hinders a higher one."""
+        return await self._run(flows.versions(self._timeout_s))
+
+    async def finalize_upgrade(self, level: int) -> None:
+        """Raise the features level, for good, once all nodes were upgraded (`versions` offers it).
+
+        Raises:
+            InvalidRequest: a node hinders it; the text names each.
+        """
+        await self._run(flows.finalize_upgrade(level, self._timeout_s))
 
     async def groups(self) -> list[GroupSummary]:
         """Return all consumer groups, sorted by name."""
@@ -305,9 +427,147 @@ class Admin:
         """
         return await self._run(end_half(half, commit=commit, timeout=self._timeout_s))
 
+    async def delayed(self, topic: str = "", *, most: int = DELAYED_LIMIT) -> DelayedBatches:
+        """List the delayed batches that still wait, the next due first; `recall` takes one back.
+
+        Args:
+            topic: list only those of this topic; "": of all that you may describe.
+            most: list at most this many; `more` of the result then says that there are others.
+
+        Raises:
+            UnknownResource: there is no such topic.
+        """
+        return await self._run(delayed(topic, self._timeout_s, most))
+
+    async def recall(self, place: Parking | str) -> bool:
+        """Take a delayed batch back before it is delivered; return False if it was delivered before.
+
+        Args:
+            place: where it waits, from a `SendResult` or from `delayed`, or as a text of the form
+                "topic/queue/offset.side".
+
+        Raises:
+            InvalidRequest: nothing is parked there, or it waits for a decision.
+        """
+        if isinstance(place, str):
+            place = await self._run(parked_at(place, self._timeout_s))
+        answer, _ = await run(self._io, recall_call(place, self._timeout_s))
+        return was_recalled(answer)
+
     async def stats(self) -> list[NodeStats]:
         """Return the counters of every node, and the reason for each that does not answer."""
         return await self._run(flows.stats(self._timeout_s))
+
+    async def known_brokers(self) -> list[BrokerView]:
+        """Return the brokers as this client has last heard of them, by id. Nobody is asked, so this
+        also answers while the name servers do not."""
+        return await self._run(survey_flows.known_brokers())
+
+    async def survey_groups(self) -> list[GroupSurvey]:
+        """Return all groups with their committed offsets, by name, in few requests: for monitoring.
+        `describe_group` also tells why a group is stuck."""
+        return await self._run(survey_flows.survey_groups(self._timeout_s))
+
+    async def survey_queues(self, broker: str) -> list[QueueSurvey]:
+        """Return offsets, size and subscriptions of all queues that a broker leads, in few requests:
+        for monitoring.
+
+        Raises:
+            UnknownResource: UNKNOWN_BROKER: there is no such broker.
+        """
+        return await self._run(survey_flows.survey_queues(broker, self._timeout_s))
+
+    async def append_times(
+        self, broker: str, places: Sequence[tuple[int, int, int]]
+    ) -> list[int | None]:
+        """Return when messages were stored, in ms since 1970 UTC by their leader's clock.
+
+        Args:
+            broker: the leader of the queues.
+            places: (topic id, queue, offset).
+
+        Returns:
+            A time for each place; None: the broker does not lead the queue, or has no such message.
+
+        Raises:
+            UnknownResource: UNKNOWN_BROKER: there is no such broker.
+        """
+        return await self._run(survey_flows.append_times(broker, places, self._timeout_s))
+
+    async def list_settings(self) -> list[SettingView]:
+        """Return the settings that were set while the cluster runs, sorted by scope and name; the
+        scope is "" for the cluster, else a node id."""
+        return await self._run(setting_flows.list_settings(self._timeout_s))
+
+    async def alter_settings(
+        self, values: Mapping[str, str | float | None], node: str = ""
+    ) -> None:
+        """Set settings of the cluster, or of one node, whose values win. They count at once.
+
+        Args:
+            values: name → value; None unsets. All of them are changed, or none.
+            node: the id of a broker or name server; "": the cluster.
+
+        Raises:
+            InvalidRequest: a name or a value is wrong; the text says what there is.
+            UnknownResource: there is no such node.
+        """
+        await self._run(setting_flows.alter_settings(values, node, wall_ms(), self._timeout_s))
+
+    async def describe_config(self, node: str = "") -> list[NodeConfig]:
+        """Return the settings that every node goes by, or one, with their sources; and the reason
+        for each node that does not answer. Secrets are not among them.
+
+        Raises:
+            UnknownResource: there is no such node.
+        """
+        return await self._run(setting_flows.describe_config(node, self._timeout_s))
+
+    async def connections(
+        self, node: str = "", *, user: str = "", limit: int = 1_000
+    ) -> list[NodeConnections]:
+        """Return the connections of every node, or of one: up to `limit` each, those first that
+        have waited longest for a quota; and the reason for each node that does not answer.
+
+        Raises:
+            UnknownResource: there is no such node.
+        """
+        return await self._run(flows.connections(node, user, limit, self._timeout_s))
+
+    async def kick_connection(self, node: str, endpoint: str) -> None:
+        """Reset the connection of a peer (host:port, as in `connections`) to a node. It may connect
+        again; to shut a user out, disable it.
+
+        Raises:
+            UnknownResource: there is no such node.
+            InvalidRequest: the node has no such connection.
+        """
+        await self._run(flows.kick_connection(node, endpoint, self._timeout_s))
+
+    async def read_state(self) -> ClusterSnapshot:
+        """Return the replicated state at one version, for a backup."""
+        return await self._run(backup_flows.read_state(self._timeout_s))
+
+    async def fetch_entries(self, wanted: EntryRange) -> FetchedEntries:
+        """Return entries of a queue as its leader has stored them, for a backup.
+
+        Raises:
+            UnknownResource: the topic was deleted.
+            DataDamaged: no good copy of an entry is known, or the answer is damaged.
+        """
+        return await self._run(backup_flows.fetch_entries(wanted, self._timeout_s))
+
+    async def restore(self, command: RestoreCommand) -> CommandResult:
+        """Commit a command of a restore (`logboom.backup.restore` knows their order)."""
+        return await self._run(backup_flows.restore(command, self._timeout_s))
+
+    async def restore_entries(self, wanted: EntriesToRestore) -> EntriesRestored:
+        """Append entries to a queue that is being restored; return where its log ends then.
+
+        Raises:
+            InvalidRequest: its topic is not being restored from this backup.
+        """
+        return await self._run(backup_flows.restore_entries(wanted, self._timeout_s))
 
 
 def _read_offsets(path: Path | str) -> dict[TopicQueue, int]:

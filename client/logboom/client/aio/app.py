@@ -21,8 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from logboom.client.aio.app_base import AppBase
-from logboom.client.subscribers import SubscriberFunction
-from logboom.wire.errors import RetryableError
+from logboom.client.subscribers import SubscriberFunction, may_begin_later
 
 LOG = logging.getLogger("logboom.client")
 LOOK_S: Final = 0.5
@@ -35,14 +34,17 @@ class App(AppBase):
     """Subscriber functions, async or not, and the client that they run on. Declare the functions,
     then call `run` or `start`."""
 
-    def __init__(self, endpoints: str | Sequence[str] = "", **options: Any) -> None:
+    def __init__(
+        self, endpoints: str | Sequence[str] = "", *, tracing: bool = False, **options: Any
+    ) -> None:
         """Create an app.
 
         Args:
             endpoints: those of `connect`; "" if `start` is given a client.
+            tracing: that of all subscribers, and of `publish`.
             options: those of `connect`.
         """
-        super().__init__(endpoints, **options)
+        super().__init__(endpoints, tracing=tracing, **options)
         self._stopping: asyncio.Event | None = None
 
     def _prepare(self) -> None:
@@ -57,7 +59,7 @@ class App(AppBase):
     async def run(self) -> None:
         """Start, run until Ctrl-C, SIGTERM or `stop`, and leave all groups.
 
-        While the cluster does not answer, the app keeps trying to start.
+        While the cluster does not answer, or has no live broker, the app keeps trying to start.
 
         Raises:
             LogboomError: `start` failed for another reason, or a group has expelled its member.
@@ -94,7 +96,7 @@ class App(AppBase):
                 error = None if begun.cancelled() else begun.exception()
                 if error is None:
                     return
-                if not isinstance(error, RetryableError):
+                if not may_begin_later(error):
                     raise error
                 LOG.warning("the app waits for its cluster: %s", error)
                 await asyncio.wait((stopped,), timeout=AGAIN_S)

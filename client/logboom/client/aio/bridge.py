@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import threading
 from asyncio import Lock
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from logboom.client.aio.resource import Resource, Scope
 from logboom.client.flows import Flow
 from logboom.client.io_thread import IoThread
 from logboom.client.promise import Promise
 from logboom.wire.errors import LogboomError
+
+if TYPE_CHECKING:
+    from logboom.client.tracing.consumer_tracer import ConsumerTracer
 
 __all__ = [
     "Event",
@@ -35,6 +39,7 @@ __all__ = [
     "run",
     "run_in_thread",
     "stop",
+    "traced",
     "wait_done",
 ]
 
@@ -161,6 +166,23 @@ async def call_user(function: Callable[..., Any], *args: Any) -> Any:
     """Call a user's function, which may be a coroutine function."""
     result = function(*args)
     return await result if inspect.isawaitable(result) else result
+
+
+def traced(listener: Callable[..., Any], tracing: ConsumerTracer) -> Callable[..., Any]:
+    """Return a listener that traces each call."""
+    if not callable(listener):
+        return listener  # the consumer refuses it
+    from logboom.client.tracing.consumer_tracer import note_outcome
+
+    @functools.wraps(listener)
+    async def trace(given: Any, *context: Any) -> Any:
+        messages = given if isinstance(given, list) else [given]
+        with tracing.process(messages, count=True) as span:
+            result = await call_user(listener, given, *context)
+            note_outcome(span, result)
+            return result
+
+    return trace
 
 
 def begin(resource: R) -> R:

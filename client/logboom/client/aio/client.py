@@ -11,8 +11,17 @@ from functools import partial
 from typing import Any, Final, TypeVar, overload
 
 from logboom.client.aio.admin import Admin
-from logboom.client.aio.bridge import OpenContext, begin, drive, run, stop, wait_done
+from logboom.client.aio.bridge import (
+    OpenContext,
+    begin,
+    drive,
+    run,
+    stop,
+    traced,
+    wait_done,
+)
 from logboom.client.aio.consumer import Consumer
+from logboom.client.aio.dead_letter_admin import DeadLetterAdmin
 from logboom.client.aio.group_consumer import GroupConsumer
 from logboom.client.aio.lookout import Lookout
 from logboom.client.aio.producer import Producer
@@ -21,6 +30,7 @@ from logboom.client.aio.range_reader import RANGE_BYTES, read_range
 from logboom.client.aio.resource import Scope
 from logboom.client.aio.subscription_consumer import SubscriptionConsumer
 from logboom.client.calls import Connect
+from logboom.client.cluster_search import CREDENTIALS_VARIABLE, find_cluster
 from logboom.client.fetch import message_flows
 from logboom.client.fetch.fetch_collector import check_start
 from logboom.client.fetch.message_filter import wanted_of
@@ -40,6 +50,7 @@ from logboom.client.push_options import PushOptions
 from logboom.client.results import PullResult
 from logboom.client.subscription_options import subscriber_options
 from logboom.client.subscriptions.subscriber_state import WINDOW
+from logboom.client.tracing.loading import load_consumer_tracer
 from logboom.client.transactions.applications import check_chosen, take_over
 from logboom.client.transactions.decisions import (
     Decision,
@@ -49,10 +60,10 @@ from logboom.client.transactions.decisions import (
 )
 from logboom.client.transactions.parked_batches import ToPark, handle_of, parks_of
 from logboom.wire.columns import Columns
-from logboom.wire.errors import InvalidRequest, StartError
+from logboom.wire.credentials import Credentials
 from logboom.wire.filters import Filter
+from logboom.wire.key_pair import SecretBytes
 from logboom.wire.messages import Acks
-from logboom.wire.sockets import check_endpoint
 
 R = TypeVar("R", Consumer, GroupConsumer, PushConsumer, SubscriptionConsumer)
 
@@ -63,8 +74,9 @@ PREFETCH_BYTES: Final = 32 * 1024 * 1024
 
 
 def connect(
-    endpoints: str | Sequence[str],
+    endpoints: str | os.PathLike[str] | Sequence[str] = "",
     *,
+    credentials: str | os.PathLike[str] | Credentials | None = None,
     timeout_s: float = 10.0,
     client_id: str = "",
     create_topics: bool = False,
@@ -74,7 +86,10 @@ def connect(
     a node has described the cluster.
 
     Args:
-        endpoints: host:port of any nodes, as a list or one comma-separated string.
+        endpoints: host:port of any nodes, as a list or one comma-separated string; or the path of a
+            credentials file that ends in .toml. Without both, the file is LOGBOOM_CREDENTIALS.
+        credentials: the path of a credentials file, or its content, for a cluster that is not open.
+            The nodes in it are asked if `endpoints` names none.
         timeout_s: time-out of this call, and of each request of `admin` and `pull`.
         client_id: a name that appears in the logs of the nodes.
         create_topics: create a topic on first use (development, embedded clusters).
@@ -83,16 +98,21 @@ def connect(
 
     Raises:
         InvalidRequest: an endpoint is invalid.
+        StartError: BAD_CONFIG: the credentials file cannot be used; the text has the remedy.
         TimedOut: no node answered in time.
-        Refused: UNSUPPORTED_VERSION; or UNAUTHENTICATED: the cluster has another key.
+        Unauthenticated: the cluster does not know the key, or the nodes have other keys than the
+            credentials file names.
+        Refused: UNSUPPORTED_VERSION.
     """
+    ends, known = find_cluster(endpoints, credentials, os.environ.get(CREDENTIALS_VARIABLE, ""))
     make = partial(
         Client,
-        parse_endpoints(endpoints),
+        ends,
         timeout_s,
         client_id,
         create_topics=create_topics,
-        cluster_key=cluster_key,
+        cluster_key=SecretBytes(cluster_key),
+        credentials=known,
     )
     return OpenContext(_connected(make))
 
@@ -108,22 +128,6 @@ async def _connected(make: Callable[[], Client]) -> Client:
     return client
 
 
-def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[str, ...]:
-    """Split and check endpoints.
-
-    Raises:
-        InvalidRequest: an endpoint is invalid, or there is none.
-    """
-    parts = endpoints.split(",") if isinstance(endpoints, str) else list(endpoints)
-    try:
-        found = tuple(check_endpoint(part.strip()) for part in parts if part.strip())
-    except StartError as error:
-        raise InvalidRequest(error.text) from None
-    if not found:
-        raise InvalidRequest("give at least one endpoint, e.g. 127.0.0.1:7711")
-    return found
-
-
 class Client(Scope):
     """A connection to a cluster, for any number of tasks of one loop. `connect` makes it."""
 
@@ -135,10 +139,15 @@ class Client(Scope):
         *,
         create_topics: bool = False,
         cluster_key: bytes = b"",
+        credentials: Credentials | None = None,
     ) -> None:
         self._timeout_s = timeout_s
         self._io = IoThread(
-            endpoints, client_id, create_topics=create_topics, cluster_key=cluster_key
+            endpoints,
+            client_id,
+            create_topics=create_topics,
+            cluster_key=cluster_key,
+            credentials=credentials,
         )
         self._open: weakref.WeakSet[
             Producer | Consumer | GroupConsumer | PushConsumer | SubscriptionConsumer
@@ -148,6 +157,8 @@ class Client(Scope):
         """The producer of `park`."""
         self.admin = Admin(self._io, timeout_s)
         """The administration of the cluster."""
+        self.dead_letters = DeadLetterAdmin(self._io, timeout_s)
+        """The dead letters of its groups and subscriptions."""
 
     async def wait_connected(self) -> None:
         """Wait until a node has described the cluster.
@@ -166,6 +177,7 @@ class Client(Scope):
         max_batch_bytes: int = 1024 * 1024,
         buffer_bytes: int = 64 * 1024 * 1024,
         delivery_timeout_s: float = 120.0,
+        tracing: bool = False,
     ) -> Producer:
         """Create a producer. It is idempotent: a retry never stores a message twice. (With
         acks="none" a message is sent once, without retries.)
@@ -178,9 +190,20 @@ class Client(Scope):
             buffer_bytes: bytes that may wait for acknowledgement. When they are exceeded, sending
                 waits.
             delivery_timeout_s: seconds for which a message is retried before its future fails.
+            tracing: spans and metrics by OpenTelemetry; messages that are sent within a sampled
+                span carry its trace in the header `traceparent`.
+
+        Raises:
+            InvalidRequest: an option is invalid, or OpenTelemetry is not installed.
         """
         options = ProducerOptions(
-            acks, linger_ms, compression, max_batch_bytes, buffer_bytes, delivery_timeout_s
+            acks,
+            linger_ms,
+            compression,
+            max_batch_bytes,
+            buffer_bytes,
+            delivery_timeout_s,
+            tracing,
         )
         made = Producer(self._io, options, self._timeout_s)
         self._open.add(made)
@@ -198,6 +221,7 @@ class Client(Scope):
         prefetch_bytes: int = PREFETCH_BYTES,
         isolation: Isolation = "read_committed",
         read_compacted: bool = False,
+        tracing: bool = False,
     ) -> Consumer: ...
 
     @overload
@@ -217,6 +241,7 @@ class Client(Scope):
         commit_every_s: float = COMMIT_EVERY_S,
         max_poll_interval_ms: int = MAX_POLL_INTERVAL_MS,
         offsets_file: str | os.PathLike[str] | None = None,
+        tracing: bool = False,
         **settings: Any,
     ) -> GroupConsumer: ...
 
@@ -238,6 +263,7 @@ class Client(Scope):
         max_poll_interval_ms: int = MAX_POLL_INTERVAL_MS,
         offsets_file: str | os.PathLike[str] | None = None,
         read_compacted: bool = False,
+        tracing: bool = False,
         **settings: Any,
     ) -> Consumer | GroupConsumer:
         """Create a consumer.
@@ -270,6 +296,7 @@ class Client(Scope):
                 None: ~/.logboom/offsets/<group>.json.
             read_compacted: of a compacted topic, read only the latest message of each key up to the
                 horizon of compaction, and every message after it. Not for a group.
+            tracing: spans and metrics of `poll` and `process` by OpenTelemetry.
             settings: settings of the group, if it is new, as named in `GroupConfig`: session_ms,
                 heartbeat_ms, drain_ms, max_attempts, strategy … With mode="broadcasting" every
                 member reads every queue.
@@ -299,7 +326,10 @@ class Client(Scope):
                 uncommitted=reads_uncommitted(isolation),
                 compacted=read_compacted,
             )
-            return self._keep(Consumer(self._io, selected, prefetch_bytes, self._timeout_s))
+            reader = Consumer(self._io, selected, prefetch_bytes, self._timeout_s)
+            if tracing:
+                reader.trace(load_consumer_tracer())
+            return self._keep(reader)
         check_whole(read_compacted=read_compacted)
         options = member_options(
             topics,
@@ -318,14 +348,15 @@ class Client(Scope):
             settings=settings,
             call=self.consumer,
         )
-        return self._keep(
-            GroupConsumer(
-                self._io,
-                options,
-                self._timeout_s,
-                store=store_of(options, offsets_file),
-            )
+        member = GroupConsumer(
+            self._io,
+            options,
+            self._timeout_s,
+            store=store_of(options, offsets_file),
         )
+        if tracing:
+            member.trace(load_consumer_tracer(group))
+        return self._keep(member)
 
     def push_consumer(
         self,
@@ -346,6 +377,7 @@ class Client(Scope):
         offsets_file: str | os.PathLike[str] | None = None,
         isolation: Isolation = "read_committed",
         options: PushOptions | None = None,
+        tracing: bool = False,
         **settings: Any,
     ) -> PushConsumer:
         """Create a consumer that calls `listener` with each message of a group.
@@ -362,7 +394,10 @@ class Client(Scope):
             batch: if greater than 1, the listener is called with lists of up to this many messages
                 of one queue.
             options: all other options; `threads`, `orderly` and `batch` given here override it.
+            tracing: spans and metrics of each call of the listener, by OpenTelemetry.
         """
+        if tracing:
+            listener = traced(listener, load_consumer_tracer(group))
         chosen = dataclasses.replace(
             options or PushOptions(), threads=threads, orderly=orderly, batch=batch
         )
@@ -406,6 +441,7 @@ class Client(Scope):
         hashing: str = "auto_split",
         window: int = WINDOW,
         ack_timeout_s: float = 0.0,
+        tracing: bool = False,
         **settings: Any,
     ) -> SubscriptionConsumer:
         """Create a consumer of a subscription, which several consumers may share: the brokers
@@ -429,6 +465,7 @@ class Client(Scope):
             window: number of messages of one queue that may be in flight.
             ack_timeout_s: seconds after which a message that is not acknowledged is delivered again;
                 0: never.
+            tracing: spans and metrics of `poll` and `process` by OpenTelemetry.
             settings: settings of the subscription, as named in `SubscriptionConfig`: most_unacked,
                 failover_delay_s, look_ahead, messages_per_s, session_ms … All consumers of a
                 subscription must agree in its type, filter and settings.
@@ -453,7 +490,10 @@ class Client(Scope):
             window=window,
             settings={"ack_timeout_s": ack_timeout_s, **settings},
         )
-        return self._keep(SubscriptionConsumer(self._io, options, self._timeout_s))
+        consumer = SubscriptionConsumer(self._io, options, self._timeout_s)
+        if tracing:
+            consumer.trace(load_consumer_tracer(subscription=subscription))
+        return self._keep(consumer)
 
     def _keep(self, made: R) -> R:
         """Begin a consumer that is closed with the client."""

@@ -144,6 +144,12 @@ class GroupConsumer(GroupOwnership, PositionedReader):
         return self._intake.committed(topic, queue)
 
     @property
+    def throttled_ms(self) -> int:
+        """Milliseconds for which requests of this consumer have waited in all, because its user is
+        over a quota. It grows with each answer."""
+        return self._member.inbox.throttled_ms
+
+    @property
     def assigned(self) -> bool:
         """True if this member has a queue now. A new member has none while the others have all of
         them; the queues of a member that has died are freed when its session ends."""

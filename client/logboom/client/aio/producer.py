@@ -13,9 +13,9 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 
 from logboom.client.aio.bridge import run, wait_done
 from logboom.client.aio.futures import ManyFuture, SendFuture, make_future, make_many
@@ -34,12 +34,20 @@ from logboom.client.send.send_buffer import (
 )
 from logboom.client.send.transaction_batches import TransactionBatches
 from logboom.client.send_options import SendManyOptions, SendOptions, check_options
+from logboom.client.tracing.loading import load_producer_tracer
 from logboom.client.transactions.parked_batches import ToPark, send_all
 from logboom.wire.errors import ClientClosed, LogboomError, TimedOut
 
+if TYPE_CHECKING:
+    from logboom.client.tracing.producer_tracer import Creation, ProducerTracer
+
 F = TypeVar("F", bound="asyncio.Future[Any]")
 _Late: TypeAlias = tuple[
-    str, int | None, Callable[[], "asyncio.Future[Any]"], "asyncio.Future[Any]"
+    str,
+    int | None,
+    Callable[[], "asyncio.Future[Any]"],
+    "asyncio.Future[Any]",
+    "Creation | None",
 ]
 
 
@@ -58,8 +66,13 @@ class Producer(ProducerBase):
     """
 
     def __init__(self, io: IoThread, options: ProducerOptions, timeout_s: float) -> None:
-        buffer = _ProducerBuffer(options, make_future, threading.Lock(), time.monotonic, io.ring)
+        make = self._note_batch if options.tracing else make_future
+        buffer = _ProducerBuffer(options, make, threading.Lock(), time.monotonic, io.ring)
         super().__init__(io, buffer, timeout_s, lambda other: Producer(io, other, timeout_s))
+        self._tracing: ProducerTracer | None = None
+        if options.tracing:
+            self._tracing = load_producer_tracer()
+            buffer.watch = self._tracing.watch
         self._late: deque[_Late] = deque()
         """Sends that wait for their topic or for space in the buffer, in order."""
         self._hurrying: asyncio.Task[None] | None = None
@@ -90,6 +103,8 @@ class Producer(ProducerBase):
             UnknownResource: there is no such topic or queue.
             ClientClosed: the client or the producer was closed, or the process forked.
         """
+        if self._tracing is not None:
+            return self._send_traced(self._tracing, topic, value, options)
         send = partial(self._buffer.send, topic, value, **options)
         return self._now_or_late(topic, options, send, asyncio.Future)
 
@@ -114,11 +129,48 @@ class Producer(ProducerBase):
         Raises:
             InvalidRequest: as `send`; or the columns have different lengths.
         """
+        creation = None
+        if self._tracing is not None:
+            creation = self._tracing.create(topic, shared=False)
 
         def send() -> ManyFuture:
             return make_many(self._buffer.send_many(topic, values, keys, **options))
 
-        return self._now_or_late(topic, options, send, ManyFuture)
+        if creation is None:
+            return self._now_or_late(topic, options, send, ManyFuture)
+
+        def create() -> ManyFuture:
+            with _creating(creation):
+                future = send()
+            creation.added(future.batches)
+            return future
+
+        with _creating(creation):
+            options["headers"] = creation.spread(options.get("headers"), len(values))
+            return self._now_or_late(topic, options, create, ManyFuture, creation)
+
+    def _send_traced(
+        self, tracing: ProducerTracer, topic: str, value: BytesLike | None, options: SendOptions
+    ) -> SendFuture:
+        creation = tracing.create(topic, options.get("headers"))
+        if creation is None:
+            send = partial(self._buffer.send, topic, value, **options)
+            return self._now_or_late(topic, options, send, asyncio.Future)
+
+        def create() -> SendFuture:
+            with _creating(creation):
+                future = self._buffer.send(topic, value, **options)
+            creation.added([self._noted])
+            return future
+
+        with _creating(creation):
+            options["headers"] = {**(options.get("headers") or {}), **creation.headers}
+            return self._now_or_late(topic, options, create, asyncio.Future, creation)
+
+    def _note_batch(self, batch: ProducerBatch, index: int) -> SendFuture:
+        """Make a future, and note the batch for its tracing."""
+        self._noted = batch
+        return make_future(batch, index)
 
     async def wait_buffered(self) -> None:
         """Wait until every sent message is in the buffer or has failed."""
@@ -171,8 +223,10 @@ class Producer(ProducerBase):
                 await self.flush(timeout_s)
         finally:
             self._buffer.topics.clear()
-            for *_, future in self._late:
+            for *_, future, creation in self._late:
                 future.cancel()
+                if creation is not None:
+                    creation.fail(ClientClosed("the producer was closed meanwhile"))
             if self._io.running and self._opening is not None:
                 await run(self._io, CloseProducer(self._buffer))
 
@@ -193,6 +247,7 @@ class Producer(ProducerBase):
         options: SendOptions | SendManyOptions,
         send: Callable[[], F],
         kind: type[F],
+        creation: Creation | None = None,
     ) -> F:
         self._check()
         queue = options.get("queue")
@@ -203,7 +258,7 @@ class Producer(ProducerBase):
         else:
             check_options("Producer.send", options, SendOptions)
         future = kind(loop=asyncio.get_running_loop())
-        self._late.append((topic, queue, send, future))
+        self._late.append((topic, queue, send, future, creation))
         if self._hurrying is None or self._hurrying.done():
             self._hurrying = asyncio.create_task(self._hurry())
         return self._watch(future)
@@ -233,7 +288,7 @@ class Producer(ProducerBase):
     async def _hurry(self) -> None:
         """Add the waiting messages to the buffer, one after the other."""
         while self._late:
-            topic, queue, send, future = self._late[0]
+            topic, queue, send, future, creation = self._late[0]
             try:
                 await self._open()
                 await self._find(topic, queue)
@@ -244,6 +299,8 @@ class Producer(ProducerBase):
                 if parks is not None and parks.error is None:
                     # The buffer does not know this message, but the commit must fail because of it.
                     parks.error = error
+                if creation is not None:
+                    creation.fail(error)
                 if not future.done():
                     future.set_exception(error)
             else:
@@ -261,6 +318,17 @@ class Producer(ProducerBase):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await wait_done(room)
+
+
+@contextlib.contextmanager
+def _creating(creation: Creation) -> Iterator[None]:
+    """End a creation that fails: at once, or when the message finds no buffer later."""
+    try:
+        yield
+    # Whatever refuses the message; it is raised again.
+    except BaseException as error:
+        creation.fail(error)
+        raise
 
 
 def _mark_retrieved(future: asyncio.Future[Any]) -> None:

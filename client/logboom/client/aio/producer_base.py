@@ -94,6 +94,12 @@ class ProducerBase(Scope):
         """The messages that wait for acknowledgement."""
         return self._buffer
 
+    @property
+    def throttled_ms(self) -> int:
+        """Milliseconds for which acknowledged batches have waited in all, because the user of this
+        client is over its quota. It grows with each acknowledgement."""
+        return self._buffer.throttled_ms
+
     async def recall(self, sent: SendResult | Parking) -> bool:
         """Take back a delayed message, or all messages of a batch of `send_many`. Return False if
         it has been released already.

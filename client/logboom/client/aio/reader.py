@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from logboom.client.aio.bridge import Event, Lock, ReaderLock
 from logboom.client.aio.resource import Resource
 from logboom.client.io_thread import IoThread
 from logboom.client.results import Message
 from logboom.wire.errors import ClientClosed, InvalidRequest
+
+if TYPE_CHECKING:
+    from logboom.client.tracing.consumer_tracer import ConsumerTracer
 
 T = TypeVar("T")
 
@@ -33,6 +37,7 @@ class Reader(Resource):
         self._opening = Lock()
         self._opened = False
         self._closed = False
+        self._tracing: ConsumerTracer | None = None
 
     async def open(self) -> None:
         """Begin to read, unless it has begun. `async with` and the first read do it, too.
@@ -69,10 +74,34 @@ class Reader(Resource):
             raise InvalidRequest(f"max_messages must be 1 or more, not {max_messages}")
         if not self._opened:
             await self.open()
+        if self._tracing is not None:
+            return await self._poll_traced(self._tracing, max_messages, timeout_s)
+        return await self._poll(max_messages, timeout_s)
+
+    async def _poll(self, max_messages: int, timeout_s: float) -> list[Message]:
         with self._read_lock:
             self._check()
             taken = self._take(max_messages)
             return taken or await self._wait_for(partial(self._take, max_messages), timeout_s)
+
+    async def _poll_traced(
+        self, tracing: ConsumerTracer, max_messages: int, timeout_s: float
+    ) -> list[Message]:
+        began_ns = tracing.begin()
+        taken = await self._poll(max_messages, timeout_s)
+        tracing.received(taken, began_ns)
+        return taken
+
+    def process(self, given: Message | Sequence[Message]) -> AbstractContextManager[object]:
+        """Trace the handling of a message, or of several: `with consumer.process(message): …`. It
+        is a span that continues the trace of the message. Without tracing it does nothing."""
+        if self._tracing is None:
+            return nullcontext()
+        return self._tracing.process([given] if isinstance(given, Message) else given)
+
+    def trace(self, tracing: ConsumerTracer) -> None:
+        """Trace polls from now on; `Client.consumer(…, tracing=True)` calls it."""
+        self._tracing = tracing
 
     async def _wait_for(self, take: Callable[[], list[T]], timeout_s: float) -> list[T]:
         """Wait up to `timeout_s` until `take` returns something."""

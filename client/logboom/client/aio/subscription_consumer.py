@@ -146,6 +146,12 @@ class SubscriptionConsumer(Reader):
         places = self._readers.subscribers[0].places
         return {queue: place.active for queue, place in places.items()}
 
+    @property
+    def throttled_ms(self) -> int:
+        """Milliseconds for which requests of this consumer have waited in all, because its user is
+        over a quota. It grows with each answer."""
+        return sum(each.throttled_ms for each in self._readers.subscribers)
+
     # The end.
 
     async def close(self, timeout_s: float = CLOSE_S) -> None:

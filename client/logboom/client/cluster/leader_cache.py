@@ -77,6 +77,10 @@ class LeaderCache:
 
     def _take_hint(self, key: tuple[str, int], error: NotLeader) -> None:
         epoch, endpoint = error.fields.get("epoch"), error.fields.get("endpoint")
+        # A broker has an endpoint for each of its listeners; the metadata has the one for us.
+        known_leader = self._routes.brokers.get(str(error.fields.get("leader")))
+        if known_leader is not None and endpoint:
+            endpoint = known_leader.endpoint
         if not isinstance(epoch, int) or not isinstance(endpoint, str) or not endpoint:
             return
         known = self._hints.get(key)

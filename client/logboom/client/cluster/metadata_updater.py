@@ -16,7 +16,14 @@ from typing import Final, Protocol, TypeAlias
 from logboom.client.cluster.connections import Connections
 from logboom.client.core_context import CoreTurn, Timer
 from logboom.wire.backoff import backoff
-from logboom.wire.errors import LogboomError, Refused, TimedOut, Unavailable, UnknownResource
+from logboom.wire.errors import (
+    LogboomError,
+    Refused,
+    TimedOut,
+    Unauthenticated,
+    Unavailable,
+    UnknownResource,
+)
 from logboom.wire.messages import Watch, WatchResult
 from logboom.wire.names import unknown_topic_text
 from logboom.wire.routes import Routes
@@ -75,6 +82,8 @@ class MetadataUpdater:
         """The last definite refusal by a node, until one accepts this client."""
         self._refused: set[str] = set()
         """Endpoints that have refused this client since one last accepted it."""
+        self._silent: set[str] = set()
+        """Endpoints that did not answer since then."""
         self._bootstrap = list(bootstrap)
         self._connections = connections
         self._turn = turn
@@ -97,8 +106,14 @@ class MetadataUpdater:
 
     @property
     def turned_away(self) -> bool:
-        """True if every node that could be asked has refused this client for good."""
-        return self._refused.issuperset(self.nodes())
+        """True if every node that could be asked has refused this client for good.
+
+        A key that one node refuses is not accepted by those that are silent, either.
+        """
+        refused = self._refused
+        if isinstance(self.refusal, Unauthenticated):
+            refused = refused | self._silent
+        return refused.issuperset(self.nodes())
 
     def listen(self, changed: Callable[[], None]) -> None:
         """Call `changed` after each answer with news, and when all nodes have refused."""
@@ -176,6 +191,7 @@ class MetadataUpdater:
         self._failures = 0
         self.refusal = None
         self._refused.clear()
+        self._silent.clear()
         news = view.full and view.version >= self.routes.version
         changed = self.routes.update(view)
         if news:
@@ -203,15 +219,27 @@ class MetadataUpdater:
         if isinstance(error, Refused):
             self.refusal = error
             self._refused.add(self._endpoint)
-            if self.turned_away:
-                for listener in self._listeners:
-                    listener()
+        elif error is not None:
+            self._silent.add(self._endpoint)
+        if self.refusal is not None and self.turned_away:
+            self._turn_away(self.refusal)
         nodes = self.nodes()
         place = nodes.index(self._endpoint) if self._endpoint in nodes else -1
         self._endpoint = nodes[(place + 1) % len(nodes)]
         self._failures += 1
         generation = self._generation
-        self._turn.after(backoff(self._failures, self._rng), lambda: self._retry(generation))
+        delay = backoff(self._failures, self._rng)
+        if isinstance(error, Unauthenticated) and self._endpoint not in self._refused:
+            # The next node is not overloaded by the question, and the program waits for the verdict.
+            delay = 0.0
+        self._turn.after(delay, lambda: self._retry(generation))
+
+    def _turn_away(self, refusal: LogboomError) -> None:
+        """End what waits: no node will answer it."""
+        for waiter in list(self._waiters):
+            self._end(waiter, refusal)
+        for listener in self._listeners:
+            listener()
 
     def _retry(self, generation: int) -> None:
         if generation == self._generation:
@@ -249,7 +277,7 @@ class MetadataUpdater:
     def _expire(self, waiter: _TopicWaiter) -> None:
         if waiter not in self._waiters:
             return
-        if not self.ready:
+        if not self.ready or self.refusal is not None:
             self._end(waiter, self.unreachable())
             return
         known = self.routes.topics.get(waiter.topic)
@@ -266,6 +294,10 @@ class MetadataUpdater:
         """Return the error that explains why there is no metadata yet."""
         if self.refusal is not None:
             return self.refusal
+        for endpoint in self._bootstrap:
+            hindrance = self._connections.hindrance(endpoint)
+            if hindrance is not None:
+                return hindrance
         nodes = ", ".join(self._bootstrap)
         text = f"no node answered at {nodes}: is the cluster up (`logboom cluster status`)?"
         return TimedOut(text)

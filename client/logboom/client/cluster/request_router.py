@@ -6,7 +6,7 @@ that may pass, with a growing delay, and elsewhere as soon as the role is known 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from logboom.client.calls import Answer, AskLeader, AskNode, AskRaftLeader, CallHandlers
@@ -18,6 +18,7 @@ from logboom.client.promise import Promise
 from logboom.wire.backoff import backoff
 from logboom.wire.base import WireMessage
 from logboom.wire.errors import InternalError, LogboomError
+from logboom.wire.frames import Frame
 from logboom.wire.session import Reply
 from logboom.wire.session_table import RequestHandle
 from logboom.wire.view import TopicView
@@ -36,6 +37,7 @@ class RoutedRequest:
         on_reply: OnReply,
         deadline: float,
         attempt_s: float,
+        batches: Sequence[Frame],
     ) -> None:
         self.role = role
         self.make = make
@@ -43,6 +45,7 @@ class RoutedRequest:
         self.deadline = deadline
         self.attempt_s = attempt_s
         """Seconds that one node gets to answer."""
+        self.batches = batches
         self.endpoint = ""
         self.failures = 0
         self.last_error: LogboomError | None = None
@@ -101,6 +104,7 @@ class RequestRouter:
         on_reply: OnReply,
         timeout: float,
         attempt_s: float = float("inf"),
+        batches: Sequence[Frame] = (),
     ) -> RoutedRequest:
         """Ask until there is an answer or a final error, for at most `timeout` seconds.
 
@@ -110,8 +114,10 @@ class RequestRouter:
             on_reply: Called once with the answer or the error, unless the request is cancelled.
             timeout: Seconds for all attempts.
             attempt_s: Seconds that one node gets to answer.
+            batches: Frames behind each message.
         """
-        request = RoutedRequest(role, make, on_reply, self._turn.now + timeout, attempt_s)
+        deadline = self._turn.now + timeout
+        request = RoutedRequest(role, make, on_reply, deadline, attempt_s, batches)
         self._open[id(request)] = request
         self._try(request)
         return request
@@ -131,7 +137,8 @@ class RequestRouter:
                 call.outcome.fail(topic)
                 return
             role = QueueLeader(self._leaders, call.topic, call.queue)
-            self.ask(role, call.message, settle, deadline - self._turn.now)
+            left = deadline - self._turn.now
+            self.ask(role, call.message, settle, left, batches=call.batches)
 
         self._watching.want(call.topic, found, call.timeout, call.queue + 1)
 
@@ -162,7 +169,7 @@ class RequestRouter:
         request.asked = self._connections.request(
             endpoint,
             request.make(max(1, int(left * 1000))),
-            (),
+            request.batches,
             lambda reply: self._answered(request, reply),
             left,
         )

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from logboom.client.calls import CallHandlers, Connect, FindTopic, LoadMetadata
+from logboom.client.calls import CallHandlers, Connect, FindTopic, KnownBrokers, LoadMetadata
 from logboom.client.cluster.connections import Connections
 from logboom.client.cluster.metadata_updater import MetadataUpdater
 from logboom.client.cluster.proposal_sender import ProposalSender
+from logboom.client.cluster.whole_view import WholeView
 from logboom.client.core_context import CoreTurn
 from logboom.wire.commands import CommandResult, CreateTopic
-from logboom.wire.errors import AlreadyExists, LogboomError, TimedOut, UnknownResource
+from logboom.wire.errors import AlreadyExists, LogboomError, Refused, TimedOut, UnknownResource
 from logboom.wire.messages import Watch, WatchResult
 from logboom.wire.session import Reply
-from logboom.wire.view import TopicConfig, TopicView
+from logboom.wire.view import TopicConfig, TopicView, View
 
 NEW_TOPIC_QUEUES: Final = 4
 """Queues of a topic that is created on first use."""
@@ -40,6 +41,7 @@ class TopicLookup:
         self._turn = turn
         self._create = create
         self._connects: list[Connect] = []
+        self._all = WholeView()
         watching.listen(self._loaded)
 
     def register(self, handlers: CallHandlers) -> None:
@@ -47,6 +49,7 @@ class TopicLookup:
         handlers.register(Connect, self._connect)
         handlers.register(FindTopic, self._find_topic)
         handlers.register(LoadMetadata, self._whole_view)
+        handlers.register(KnownBrokers, self._known_brokers)
 
     def _find_topic(self, call: FindTopic) -> None:
         def found(topic: TopicView | LogboomError) -> None:
@@ -117,11 +120,17 @@ class TopicLookup:
                 call.outcome.fail(self._watching.unreachable())
         self._connects.clear()
 
-    def _whole_view(self, call: LoadMetadata) -> None:
-        self._whole(call, self._turn.now + call.timeout, 0)
+    def _known_brokers(self, call: KnownBrokers) -> None:
+        found = self._watching.routes.brokers.values()
+        call.outcome.resolve(sorted(found, key=lambda broker: broker.id))
 
-    def _whole(self, call: LoadMetadata, deadline: float, tried: int) -> None:
-        """Ask one node after the other until one has a recent enough view."""
+    def _whole_view(self, call: LoadMetadata) -> None:
+        self._whole(call, self._turn.now + call.timeout, 0, frozenset())
+
+    def _whole(
+        self, call: LoadMetadata, deadline: float, tried: int, refused: frozenset[str]
+    ) -> None:
+        """Ask one node after the other until one has a recent enough view, or all have refused."""
         nodes = self._watching.nodes()
         left = deadline - self._turn.now
         if left <= 0:
@@ -132,14 +141,28 @@ class TopicLookup:
         def answered(reply: Reply) -> None:
             message = reply.message
             if isinstance(message, WatchResult):
-                view = message.view
-                if view.full and view.version >= max(call.version, 0):
+                view = self._taken(call, message.view)
+                if view is not None:
                     call.outcome.resolve(view)
                     return
-            self._turn.after(RETRY, lambda: self._whole(call, deadline, tried + 1))
+            by = refused
+            if isinstance(reply.error, Refused):
+                by = refused | {endpoint}
+                if by.issuperset(nodes):
+                    call.outcome.fail(reply.error)
+                    return
+            self._turn.after(RETRY, lambda: self._whole(call, deadline, tried + 1, by))
 
         # Name servers are last in the list and know of changes first.
         endpoint = nodes[-1 - tried % len(nodes)]
         wait = min(left, 1.5)
-        message = Watch(0, int(wait * 1000), -1, None, 0)
+        # A node that cannot tell what has changed is asked for everything.
+        since = self._all.version if call.topics is None and tried == 0 else -1
+        message = Watch(0, int(wait * 1000), since, call.topics, 0)
         self._connections.request(endpoint, message, (), answered, wait)
+
+    def _taken(self, call: LoadMetadata, view: View) -> View | None:
+        """Return the metadata that an answer leads to, or None if it is too old."""
+        if call.topics is None:
+            return self._all.update(view, call.version)
+        return view if view.full and view.version >= max(call.version, 0) else None

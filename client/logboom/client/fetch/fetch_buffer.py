@@ -55,7 +55,7 @@ class CompletedFetch:
 class FetchBuffer:
     """The fetched batches of one reader."""
 
-    __slots__ = ("arrivals", "bell", "prefetch_bytes", "wanted")
+    __slots__ = ("arrivals", "bell", "prefetch_bytes", "throttled_ms", "wanted")
 
     def __init__(self, prefetch_bytes: int, bell: Callable[[], object]) -> None:
         self.arrivals: deque[CompletedFetch] = deque()
@@ -65,6 +65,8 @@ class FetchBuffer:
         """Called by the core when something was added and `wanted` is set."""
         self.wanted = False
         """True if the reader waits; it sets this before its last look into `arrivals`."""
+        self.throttled_ms = 0
+        """Milliseconds for which answered pulls have waited because of the user's quota."""
 
     def put(self, arrival: CompletedFetch) -> None:
         """Add an arrival; only the core calls this."""

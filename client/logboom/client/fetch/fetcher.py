@@ -170,7 +170,13 @@ class Fetcher:
         message = self._next_question(reading)
         wait = WAIT_MS / 1000 if isinstance(message, Pull) else 0.0
         reading.ticket = self._connections.request(
-            endpoint, message, (), lambda reply: self._answered(reading, reply), wait + SLACK
+            endpoint,
+            message,
+            (),
+            lambda reply: self._answered(reading, reply),
+            wait + SLACK,
+            # A leader that delays it because of a quota loses it no more than one that holds it.
+            float("inf"),
         )
 
     def _notice_topic(self, reading: _QueueFetcher) -> bool:
@@ -277,6 +283,7 @@ class Fetcher:
 
     def _pulled(self, reading: _QueueFetcher, message: Pulled, batches: Sequence[Frame]) -> None:
         fetch = reading.fetch
+        fetch.inbox.throttled_ms += message.throttled_ms
         reading.attempts = 0
         fetch.trouble = ""
         if message.status == "OFFSET_ILLEGAL":

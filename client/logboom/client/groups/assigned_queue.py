@@ -317,11 +317,18 @@ class AssignedQueue:
         trial.woken = self.progress.floor
         return True
 
+    def sends(self, commit: QueueCommit) -> None:
+        """Note a commit that the group may store, though its answer may never arrive."""
+        trial = self.trial
+        if trial is not None and commit.offset == trial.offset:
+            trial.in_doubt = trial.in_doubt or trying_of(commit.ranges) != trial.said
+
     def took(self, commit: QueueCommit) -> None:
         """Note a commit that the group has stored."""
         self.committed = (commit.offset, commit.ranges)
         if self.trial is not None and commit.offset == self.trial.offset:
             self.trial.said = trying_of(commit.ranges)
+            self.trial.in_doubt = False
 
     def encoded(self) -> bytes:
         """Encode what is finished above the commit point, and the trial at it."""
@@ -386,10 +393,13 @@ class AssignedQueue:
         if progress.floor == UNPLACED:
             return False
         offset, ranges = self.committed
-        return progress.floor != offset or (
-            (progress.sparse or ranges != b"" or self.trial is not None)
-            and self.encoded() != ranges
-        )
+        if progress.floor != offset:
+            return True
+        trial = self.trial
+        if trial is not None and self.state == "draining" and trial.in_doubt:
+            # What was told of the trial may be stored: it is taken back in any case.
+            return True
+        return (progress.sparse or ranges != b"" or trial is not None) and self.encoded() != ranges
 
     def status(self, now: float, asked_at: float) -> QueueStatus | None:
         """Return why the queue makes no progress, for the coordinator; None if it is being read.

@@ -106,6 +106,8 @@ class MemberShutdown:
         self._committed = False
         self._over = False
         self._farewell: RoutedRequest | None = None
+        self._uncommitted = False
+        """True if the farewell carries what is not known to be committed."""
 
     @property
     def said(self) -> bool:
@@ -156,6 +158,7 @@ class MemberShutdown:
         with member.lock:
             dirty = [(h, h.last_commit()) for h in member.holdings.values() if h.dirty]
         releases = [commit for _, commit in cut(dirty)[0]]
+        self._uncommitted = bool(dirty)
 
         def message(left: int) -> GroupLeave:
             return GroupLeave(0, left, options.group, options.member_id, epoch, releases)
@@ -165,6 +168,13 @@ class MemberShutdown:
         self._farewell = self._coordinator.ask(message, self._answered, left)
 
     def _answered(self, answer: AnyMessage | LogboomError) -> None:
-        if isinstance(answer, LogboomError) and answer.code != "UNKNOWN_MEMBER":
-            LOG.warning("group %s: left without farewell: %s", self._member.options.group, answer)
+        group = self._member.options.group
+        if isinstance(answer, LogboomError) and self._uncommitted:
+            LOG.warning(
+                "group %s: left without farewell: %s: what it finished after its last commit may be "
+                "delivered again",
+                *(group, answer),
+            )
+        elif isinstance(answer, LogboomError) and answer.code != "UNKNOWN_MEMBER":
+            LOG.warning("group %s: left without farewell: %s", group, answer)
         self._gone()

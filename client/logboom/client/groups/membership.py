@@ -22,7 +22,14 @@ from logboom.client.groups.offset_committer import OffsetCommitter
 from logboom.client.groups.poll_timer import PollTimer
 from logboom.client.groups.reconciler import Reconciler
 from logboom.client.promise import Promise
-from logboom.wire.errors import GroupError, InternalError, LogboomError, RetryableError
+from logboom.wire.errors import (
+    Forbidden,
+    GroupError,
+    InternalError,
+    LogboomError,
+    RetryableError,
+    Unauthenticated,
+)
 from logboom.wire.group_messages import GroupAssigned, GroupHeartbeat, GroupJoin, GroupJoined
 from logboom.wire.messages import AnyMessage, DescribeGroup, GroupDescribed
 from logboom.wire.session import Reply
@@ -160,8 +167,7 @@ class Membership:
     def _fenced(self, error: LogboomError) -> None:
         """Leave the group: other members have our queues by now."""
         if self._shutdown is not None and self._shutdown.said:
-            self._gone()  # the heartbeat was answered before the farewell
-            return
+            return  # the answer to the farewell tells whether it was taken
         group = self.member.options.group
         LOG.warning("group %s: out of the group, joining again: %s", group, error)
         self._change.stop()
@@ -199,6 +205,7 @@ class Membership:
     def _beaten(self, answer: AnyMessage | LogboomError) -> None:
         self._asked = None
         if isinstance(answer, GroupAssigned):
+            self.member.error = None
             news = answer.version > self._seen
             if answer.version >= self._seen:
                 self._seen = answer.version
@@ -213,6 +220,11 @@ class Membership:
             self._fenced(answer)
         else:
             LOG.warning("group %s: heartbeat refused: %s", self.member.options.group, answer)
+            if isinstance(answer, Unauthenticated | Forbidden):
+                # Whoever polls has to know, even if no queue is here to be refused, too.
+                with self.member.lock:
+                    self.member.error = answer
+                self.member.changed()
             self._turn.after(1.0, self._beat)
 
     def _adopt(self, assigned: GroupAssigned) -> None:

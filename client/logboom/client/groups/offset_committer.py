@@ -97,6 +97,9 @@ class OffsetCommitter:
             return
         now, self._unsent = cut(self._unsent)
         commits = [commit for _, commit in now]
+        with member.lock:
+            for holding, commit in now:
+                holding.sends(commit)
         options, epoch = member.options, member.epoch
 
         def message(left: int) -> GroupCommit:

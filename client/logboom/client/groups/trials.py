@@ -32,6 +32,7 @@ class Trial:
         "end",
         "ends",
         "given",
+        "in_doubt",
         "kept",
         "limit",
         "most",
@@ -65,7 +66,9 @@ class Trial:
         self.wanted = False
         """True if the message has arrived and the group has to be told."""
         self.said = kept
-        """What the group was told last."""
+        """What the group is known to have been told last."""
+        self.in_doubt = False
+        """True if it may have been told something else since, and nothing newer is known."""
         self.given = False
         """True once the message was handed out."""
         self.until: float | None = None

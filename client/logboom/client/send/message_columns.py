@@ -50,7 +50,7 @@ class MessageColumns:
             lengths = list(map(add, lengths, _lengths(self.keys, "keys")))
         if self.headers is not None:
             _same_length(self.headers, count, "headers")
-            lengths = list(map(add, lengths, map(_headers_size, self.headers)))
+            lengths = list(map(add, lengths, _headers_sizes(self.headers)))
         self._check_tags(count)
         if isinstance(self.times, int):
             check_extras(None, None, self.times)
@@ -149,8 +149,15 @@ def _lengths(column: Sequence[Any], field: str) -> list[int]:
     return [0 if item is None else len(item) for item in column]
 
 
-def _headers_size(headers: Mapping[str, bytes] | None) -> int:
-    return 0 if headers is None else check_extras(None, headers, None)
+def _headers_sizes(headers: Sequence[Mapping[str, bytes] | None]) -> list[int]:
+    """Check headers, and return their sizes; those that several rows in turn share, once."""
+    sizes: list[int] = []
+    last, size = None, 0
+    for each in headers:
+        if each is not last:
+            last, size = each, 0 if each is None else check_extras(None, each, None)
+        sizes.append(size)
+    return sizes
 
 
 def _same_length(column: Sequence[object], count: int, field: str) -> None:

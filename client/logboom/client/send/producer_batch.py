@@ -50,6 +50,7 @@ class ProducerBatch(Promise[int]):
         "time_ms",
         "times",
         "topic",
+        "traced",
         "transaction",
         "values",
     )
@@ -83,6 +84,8 @@ class ProducerBatch(Promise[int]):
         """The messages once they are encoded; there are no columns then."""
         self.attached: Any = None
         """Data that a skin keeps with the batch."""
+        self.traced: Any = None
+        """Data that tracing keeps with the batch."""
 
     def add_extras(
         self,

@@ -39,7 +39,10 @@ from logboom.wire.session import Reply
 MAX_IN_FLIGHT: Final = 5
 """Batches of a queue from the oldest in flight to the newest: the broker's window."""
 ATTEMPT_TIMEOUT_S: Final = 10.0
-"""Seconds after which an unanswered batch is sent again, because the answer may be lost."""
+"""Seconds after which an unanswered batch is sent again, because the answer may be lost. They begin
+anew while the leader says that it delays the batch because of a quota."""
+LONGEST_PAUSE_S: Final = 5.0
+"""Maximum seconds of a pause because of a quota; then the leader is asked again."""
 OUT_OF_ORDER: Final = "OUT_OF_ORDER_SEQUENCE"
 
 
@@ -218,11 +221,18 @@ class QueueSender:
             [batch.encoded],
             lambda reply: self._answered(batch, reply),
             left,
+            batch.deadline,
         )
 
     def _tell_all(self, endpoint: str) -> None:
         """Send batches with acks="none", without a sequence: nobody answers, so nothing is resent."""
+        self._endpoint = endpoint
         while self._waiting:
+            delay = self._connections.throttled_s(endpoint)
+            if delay:
+                # What the leader could not keep until then would be lost.
+                self._pause_for(min(delay, LONGEST_PAUSE_S))
+                return
             batch = self._waiting[0]
             try:
                 if not batch.encoded:
@@ -278,7 +288,8 @@ class QueueSender:
             self._last_error = error
             self._probing = True
             if not self._moved():
-                self._pause_for(backoff(batch.attempts, self._turn.rng))
+                delay = backoff(batch.attempts, self._turn.rng)
+                self._pause_for(max(delay, _quota_delay_s(error)))
             self.pump()
         else:
             # Its sequence is used and was not stored.
@@ -289,6 +300,7 @@ class QueueSender:
             self.pump()
 
     def _stored(self, batch: ProducerBatch, message: Produced) -> None:
+        self._buffer.throttled_ms += message.throttled_ms
         if message.side < 0:
             batch.resolve(message.base_offset)
             return
@@ -353,6 +365,8 @@ class QueueSender:
 
     def _timed_out(self, *, sent: bool) -> TimedOut:
         why = str(self._last_error) if self._last_error else "its leader did not answer"
+        if self._connections.throttled_s(self._endpoint):
+            why = "the user is over its quota there, so batches wait: send less, or raise the quota"
         seconds = f"{self._options.delivery_timeout_s:g} s"
         doubt = "it may still have been stored" if sent else "it was not stored"
         text = f"not acknowledged by {self._topic}/{self._queue} within {seconds}, {doubt}: {why}"
@@ -374,3 +388,9 @@ class QueueSender:
         self._buffer.free(batch.size)
         batch.encoded = b""
         batch.fail(error)
+
+
+def _quota_delay_s(error: LogboomError | None) -> float:
+    """Return for how many seconds a leader without room for delayed batches wants a pause."""
+    delay_ms = error.fields.get("throttled_ms") if error is not None else None
+    return min(delay_ms / 1000, LONGEST_PAUSE_S) if isinstance(delay_ms, int) else 0.0

@@ -68,12 +68,17 @@ class SendBuffer(Generic[F]):
         """Total bytes added; written under the lock."""
         self.freed = 0
         """Total bytes acknowledged or given up; written by the core alone."""
+        self.throttled_ms = 0
+        """Milliseconds for which acknowledged batches have waited because of the user's quota;
+        written by the core alone."""
         self.room_wanted: list[Callable[[], object]] = []
         """Called once by the core when bytes were freed."""
         self.parks: TransactionBatches | None = None
         """The transaction to which messages belong now."""
         self.alone = False
         """True if each message gets a batch of its own."""
+        self.watch: Callable[[ProducerBatch], object] | None = None
+        """Called with each batch that is opened, under the lock."""
         self._make_future = make_future
         self._clock = clock
         self._ring = ring
@@ -250,6 +255,8 @@ class SendBuffer(Generic[F]):
         batch.due_ms = due_ms
         if self.parks is not None:
             self.parks.admit(batch, accumulator.topic.topic_id)
+        if self.watch is not None:
+            self.watch(batch)
         return batch
 
     def _apart(self, accumulator: QueueAccumulator, due_ms: int) -> ProducerBatch:

@@ -168,9 +168,15 @@ class Attachments:
         )
 
     def _ask(
-        self, attachment: Attachment, message: WireMessage, on_reply: OnReply, timeout: float
+        self,
+        attachment: Attachment,
+        message: WireMessage,
+        on_reply: OnReply,
+        timeout: float,
+        latest: float | None = None,
     ) -> RequestHandle:
-        return self._connections.request(attachment.endpoint, message, (), on_reply, timeout)
+        endpoint = attachment.endpoint
+        return self._connections.request(endpoint, message, (), on_reply, timeout, latest)
 
     def _subscribed(self, attachment: Attachment, reply: Reply) -> None:
         attachment.asking = None
@@ -256,6 +262,8 @@ class Attachments:
             message,
             lambda reply: self._received(attachment, number, reply),
             wait_s + SLACK_S,
+            # The leader keeps the consumer attached while it delays this because of a quota.
+            float("inf"),
         )
 
     def _received(self, attachment: Attachment, number: int, reply: Reply) -> None:
@@ -272,6 +280,7 @@ class Attachments:
 
     def _take(self, attachment: Attachment, message: Delivered, batches: Sequence[Frame]) -> bool:
         """Pass batches to the reader; return False if one is damaged."""
+        attachment.subscriber.throttled_ms += message.throttled_ms
         attempts = dict(message.attempts)
         for chosen, batch in zip(message.chosen, batches, strict=False):
             try:

@@ -70,6 +70,8 @@ class SubscriberState:
         delivered again."""
         self.woken = False
         """True if the core was told to look for settlements."""
+        self.throttled_ms = 0
+        """Milliseconds for which answered requests have waited because of the user's quota."""
         self.hungry = False
         """True if the core was told that half a window is free."""
         self.error: LogboomError | None = None

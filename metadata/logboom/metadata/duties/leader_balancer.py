@@ -14,6 +14,7 @@ from typing import Final
 
 from logboom.metadata.tables.cluster_state import ClusterState, Queue
 from logboom.wire.commands import ElectLeader
+from logboom.wire.settings import LiveSettings
 
 SCAN_INTERVAL_S: Final = 1.0
 """Seconds between two scans."""
@@ -26,8 +27,8 @@ MAX_MOVES: Final = 500
 class LeaderBalancer:
     """The time since which each displaced queue's preferred replica has been fit to lead."""
 
-    def __init__(self, after_s: float) -> None:
-        self._after = after_s
+    def __init__(self, settings: LiveSettings) -> None:
+        self._settings = settings
         self._since: dict[Queue, float] = {}
         self._look_at = 0.0
         self._unheard: dict[str, frozenset[str]] = {}
@@ -49,7 +50,7 @@ class LeaderBalancer:
 
     def take_moves(self, cluster: ClusterState, now: float, time_ms: int) -> list[ElectLeader]:
         """Return the moves that are due; scan at most once per `SCAN_INTERVAL_S`."""
-        if not self._after or now < self._look_at:
+        if not self._settings.rebalance_after_s or now < self._look_at:
             return []
         self._look_at = now + SCAN_INTERVAL_S
         self._full_at = {
@@ -60,10 +61,10 @@ class LeaderBalancer:
         for queue in cluster.displaced:
             if not _is_fit(cluster, queue) or self._is_cut_off(queue):
                 continue
-            if queue.standing.replicas[0] in self._full_at:
+            if queue.standing.replicas[0] in self._full_at.keys() | cluster.modes.keys():
                 continue
             fit_since = self._since.get(queue, now)
-            if now - fit_since >= self._after and len(moves) < MAX_MOVES:
+            if now - fit_since >= self._settings.rebalance_after_s and len(moves) < MAX_MOVES:
                 moves.append(ElectLeader(queue.topic.name, queue.index, None, time_ms))
             else:
                 since[queue] = fit_since
@@ -81,7 +82,7 @@ class LeaderBalancer:
 
     def deadline(self, cluster: ClusterState) -> float | None:
         """Return when the next scan is due."""
-        return self._look_at if self._after and cluster.displaced else None
+        return self._look_at if self._settings.rebalance_after_s and cluster.displaced else None
 
 
 def _is_fit(cluster: ClusterState, queue: Queue) -> bool:

@@ -1,7 +1,8 @@
 """The choice of a coordinator for each group: the broker that has fewest, in a new epoch each time.
 
 A broker that is fenced or steps down gives its groups away. One that registers again keeps its
-groups, and starts over with them in a new epoch, because it has lost its memory of them (R13).
+groups, and starts over with them in a new epoch, because it has lost its memory of them (R13). One
+that is not active, as in maintenance, gets none where another can.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ NOBODY: Final = ""
 def assign_coordinators(cluster: ClusterState, groups: list[ConsumerGroup]) -> None:
     """Assign these groups to the live brokers that coordinate fewest, or to none."""
     coordinated = cluster.groups.coordinated
-    least = [(len(coordinated.get(broker, ())), broker) for broker in cluster.alive]
+    # A broker that is not active coordinates only where no other can (M6).
+    fit = cluster.alive - cluster.modes.keys() or cluster.alive
+    least = [(len(coordinated.get(broker, ())), broker) for broker in fit]
     heapify(least)
     # By name, because a restored name server may hold its tables in another order.
     for group in sorted(groups, key=lambda group: group.name):

@@ -61,6 +61,11 @@ def whole_view(group: ConsumerGroup) -> GroupView:
     return _view(group, group.members.values(), [], full=True)
 
 
+def head_view(group: ConsumerGroup) -> GroupView:
+    """Build the view of a group without its members."""
+    return _view(group, (), [], full=False)
+
+
 def _view(
     group: ConsumerGroup, members: Iterable[ConsumerGroupMember], gone: list[str], *, full: bool
 ) -> GroupView:
@@ -127,17 +132,20 @@ def offsets_of(cluster: ClusterState, group: ConsumerGroup) -> list[GroupOffsets
 
 def summaries(cluster: ClusterState) -> list[GroupSummary]:
     """Summarize all groups, sorted by name."""
-    return [
-        GroupSummary(
-            group.name,
-            group.id,
-            group.config.mode,
-            sorted(group.subscription),
-            len(group.members),
-            group.coordinator,
-            group.group_epoch,
-            group.target_epoch,
-            group.fault,
-        )
-        for _, group in sorted(cluster.groups.by_name.items())
-    ]
+    return [summary_of(group) for _, group in sorted(cluster.groups.by_name.items())]
+
+
+def summary_of(group: ConsumerGroup) -> GroupSummary:
+    """Summarize one group."""
+    return GroupSummary(
+        group.name,
+        group.id,
+        group.config.mode,
+        sorted(group.subscription),
+        len(group.members),
+        group.coordinator,
+        group.group_epoch,
+        group.target_epoch,
+        group.fault,
+        group.config.paused,
+    )

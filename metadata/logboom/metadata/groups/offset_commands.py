@@ -160,6 +160,8 @@ def reset_offsets(cluster: ClusterState, command: ResetOffsets) -> CommandOutcom
         if topic is not None and not code:
             start_at(cluster, group, topic, queue, offset)
         codes.append(code)
+    if codes.count(""):
+        cluster.tell("offsets_reset", group=group.name, moved=codes.count(""))
     return CommandOutcome(value=codes)
 
 

@@ -18,12 +18,14 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import time
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from rocksdict import DBCompressionType, DBRecoveryMode, Options, Rdict, ReadOptions, WriteBatch
 
 from logboom.metadata.raft.journal_store import MEND, Entry, JournalError, StoredJournal
+from logboom.wire.stats import Histogram
 from logboom.wire.validation import crc32c, extend
 
 if TYPE_CHECKING:
@@ -75,6 +77,8 @@ class RocksJournal:
         self._closed = False
         self._batch = WriteBatch(raw_mode=True)
         self._unsynced = self._staged = False
+        self.sync_times = Histogram()
+        """Durations of the syncs."""
         identity = _JournalIdentity(FORMAT, node_id, cluster_id)
         fresh = _claim(path, identity, create=create)
         (path / "snapshot.new").unlink(missing_ok=True)
@@ -226,6 +230,7 @@ class RocksJournal:
         self._state.turn += 1
         body = msgspec.msgpack.encode(self._state)
         self._batch.put(_STATE_KEY, _CRC.pack(crc32c(body)) + body)
+        began = time.monotonic()
         try:
             self._db.write(self._batch)
             self._db.flush_wal(True)
@@ -235,6 +240,7 @@ class RocksJournal:
         except Exception as error:
             # Never retried: a second fsync may report success after the first one lost data (Q14).
             raise JournalError(f"the journal in {self._path} cannot be written: {error}") from error
+        self.sync_times.add(time.monotonic() - began)
         self._batch = WriteBatch(raw_mode=True)
         self._unsynced = self._staged = False
 

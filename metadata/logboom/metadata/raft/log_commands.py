@@ -10,15 +10,30 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from logboom.wire.access.access_commands import AccessCommand
 from logboom.wire.base import Command
-from logboom.wire.commands import AnyCommand, CommandResult, RegisterBroker, ReportRoom
+from logboom.wire.commands import (
+    AlterTopic,
+    AnyCommand,
+    CommandResult,
+    CreateTopic,
+    NewTerm,
+    RegisterBroker,
+    RemoveBroker,
+    ReportRoom,
+    RestoreCommand,
+)
 from logboom.wire.group_commands import GroupCommand
+from logboom.wire.listeners import ListenerView
+from logboom.wire.operation_commands import OperationCommand
 from logboom.wire.transactions import TransactionCommand
 
-ENTRY_FORMAT: Final = 5
+ENTRY_FORMAT: Final = 7
 """Newest format of `LogEntry` that is read. Format 2 added the commands of consumer groups, 3 those
-of transactions, 4 `ReportRoom`, 5 the host of `RegisterBroker`. A name server that does not know a
-command must stop instead of refusing what others apply, or placing replicas differently."""
+of transactions, 4 `ReportRoom`, 5 the host of `RegisterBroker`, 6 users,
+access rules and listeners, 7 moves of replicas, modes of brokers, settings,
+restores and the features level. A name server that does not know a command must stop instead of refusing
+what others apply, or placing replicas differently."""
 
 
 class NoteNameServer(Command, frozen=True, array_like=True):
@@ -35,7 +50,17 @@ class ForgetNameServer(Command, frozen=True, array_like=True):
     name_server: str
 
 
-AnyLogCommand = AnyCommand | NoteNameServer | ForgetNameServer
+class NoteListeners(Command, frozen=True, array_like=True):
+    """The listeners that a name server has bound; both are empty if it has one open one of each."""
+
+    name_server: str
+    listeners: list[ListenerView]
+    """For clients and brokers."""
+    raft_listeners: list[ListenerView]
+    """For the other name servers."""
+
+
+AnyLogCommand = AnyCommand | NoteNameServer | ForgetNameServer | NoteListeners
 
 
 class LogEntry(Struct, frozen=True, array_like=True):
@@ -58,15 +83,37 @@ class EntryFormat(Struct, frozen=True, array_like=True):
 def entry_of(proposer: str, number: int, time_ms: int, command: AnyLogCommand) -> LogEntry:
     """Build an entry, in the oldest format that can hold the command."""
     oldest = 1
-    if isinstance(command, GroupCommand):
+    if level_of(command):
+        oldest = 7
+    elif isinstance(command, GroupCommand):
         oldest = 2
     elif isinstance(command, TransactionCommand):
         oldest = 3
     elif isinstance(command, ReportRoom):
         oldest = 4
+    elif (
+        isinstance(command, AccessCommand | NoteListeners)
+        or (isinstance(command, RegisterBroker) and command.listeners)
+        or (isinstance(command, CreateTopic) and command.owner)
+    ):
+        oldest = 6
     elif isinstance(command, RegisterBroker) and command.host:
         oldest = 5
     return LogEntry(oldest, proposer, number, time_ms, command)
+
+
+def level_of(command: AnyLogCommand) -> int:
+    """Return the features level that a cluster must have before a command may enter its log (M7).
+
+    Name servers that do not know a command stop at it, so the log must not hold it while there may
+    be one. (A founding `NewTerm` and `RaiseFeatures` are what sets the level.)
+    """
+    return int(
+        isinstance(command, OperationCommand | RestoreCommand)
+        or (isinstance(command, NewTerm) and command.features > 0)
+        or (isinstance(command, AlterTopic) and command.replicas is not None)
+        or (isinstance(command, RemoveBroker) and command.accept_loss)
+    )
 
 
 encode_entry: Final = msgspec.msgpack.Encoder().encode

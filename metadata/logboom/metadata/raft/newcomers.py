@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from logboom.wire.actor import Effects
+from logboom.wire.actor import Effects, HandshakeFailed
 from logboom.wire.errors import InvalidRequest, LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.hello import Identity
@@ -64,11 +64,21 @@ class Newcomers:
             out.redials.append(endpoint)
             session.request(Stats(0, 1_000), (), endpoint, deadline, out, now)
 
+    def asked_at(self, endpoint: str) -> str:
+        """Return the id of the newcomer that is being asked at an endpoint, or ""."""
+        look = self._look
+        return look.name if look is not None and endpoint in look.endpoints else ""
+
     def from_dialled(
         self, endpoint: str, frames: Sequence[Frame], out: Effects, now: float
     ) -> None:
         """Take a message from a connection that was dialled for a newcomer."""
         for reply in self._sessions.receive(endpoint, frames, out, now):
+            self._answered(reply, out)
+
+    def handshake_failed(self, failure: HandshakeFailed, out: Effects, now: float) -> None:
+        """Take the failure of a connection that was dialled for a newcomer."""
+        for reply in self._sessions.handshake_failed(failure, now):
             self._answered(reply, out)
 
     def tick(self, out: Effects, now: float) -> None:

@@ -85,6 +85,7 @@ class Refusal(Enum):
 
     NOT_LEADER = "not the raft leader"
     TOO_LARGE = "the command is longer than max_command_bytes"
+    BELOW_LEVEL = "the features level of the cluster is too low for it"
     CHANGE_PENDING = "another membership change is not applied yet"
     NOTHING_TO_CHANGE = "the membership already is as asked"
     IS_LEADER = "the leader cannot be removed; transfer leadership first"

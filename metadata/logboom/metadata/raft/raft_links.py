@@ -16,12 +16,14 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
-from logboom.wire.actor import Effects
+from logboom.wire.actor import Effects, HandshakeFailed
 from logboom.wire.errors import LogboomError
+from logboom.wire.features import FEATURES, SOFTWARE
 from logboom.wire.frames import Frame
 from logboom.wire.hello import Identity
+from logboom.wire.listeners import ListenerView
 from logboom.wire.messages import RaftFrame
 from logboom.wire.session import Session
 
@@ -37,6 +39,10 @@ GREET_AGAIN: Final = 2.0
 GUEST_SILENCE: Final = 30.0
 """Seconds without a frame after which a guest is forgotten."""
 MAX_GUESTS: Final = 8
+
+
+Announced: TypeAlias = tuple[list[ListenerView], list[ListenerView]]
+"""The listeners of a name server: for clients and brokers, and for other name servers."""
 
 
 class RaftLinksHost(Protocol):
@@ -74,6 +80,8 @@ class _Link:
     """Local number of the pair of sessions while the link is up, else 0."""
     greet_at: float | None = None
     """When to greet a peer again that refused us."""
+    turned_away: bool = False
+    """True if the peer did not accept our key when we dialled last."""
     guest: bool = False
     """True if it is not known here as a name server."""
     restart: bool = False
@@ -95,6 +103,12 @@ class RaftLinks:
         self.endpoint = ""
         """The host:port of our own Raft listener, as the others dial it; empty until it is known.
         """
+        self.listeners: Announced = ([], [])
+        """The listeners of this node, as it announces them."""
+        self.announced: dict[str, Announced] = {}
+        """The listeners that each peer announced last."""
+        self.software: dict[str, tuple[str, int]] = {}
+        """The version of each peer's software, and its features level, as announced last."""
         self.gaps = 0
         """Number of streams that a gap ended (a counter for STATS)."""
 
@@ -159,6 +173,11 @@ class RaftLinks:
         link = self._links.get(peer)
         return link is not None and link.up > 0
 
+    def peer_at(self, endpoint: str) -> str:
+        """Return the id of the peer at a Raft endpoint, or ""."""
+        link = self._by_endpoint.get(endpoint)
+        return "" if link is None else link.peer
+
     def dials(self, endpoint: str) -> bool:
         """Return True if there is a link to a Raft endpoint."""
         return endpoint in self._by_endpoint
@@ -172,10 +191,16 @@ class RaftLinks:
         """Number of links that are up."""
         return sum(link.up > 0 for link in self._links.values())
 
-    def refusal(self) -> LogboomError | None:
-        """Return the peers' refusal if all refuse us and none ever heard us: a foreign cluster."""
+    def refusal(self, *, belongs: bool = False) -> LogboomError | None:
+        """Return the peers' refusal if all refuse us and none ever heard us: a foreign cluster.
+
+        If this node `belongs` to a cluster, a peer that does not know its key says nothing: it may
+        lag behind the change that gave us this key, and it needs us to learn of it.
+        """
         refusals = [link.session.refusal for link in self._links.values()]
         if self._ups or not refusals or None in refusals:
+            return None
+        if belongs and any(link.turned_away for link in self._links.values()):
             return None
         return refusals[0]
 
@@ -197,7 +222,18 @@ class RaftLinks:
         link = self._by_endpoint.get(endpoint)
         if link is None:
             return False
+        link.turned_away = False
         link.session.receive(frames, out, now)
+        self._check(link, out, now)
+        return True
+
+    def handshake_failed(self, failure: HandshakeFailed, out: Effects, now: float) -> bool:
+        """Take the failure of a connection that we dialled; False if it is not one of ours."""
+        link = self._by_endpoint.get(failure.endpoint)
+        if link is None:
+            return False
+        link.turned_away = True
+        link.session.handshake_failed(failure.reason, now)
         self._check(link, out, now)
         return True
 
@@ -208,6 +244,9 @@ class RaftLinks:
         link = self._links.get(message.sender) or self._guest(message, out, now)
         if link is None:
             return
+        if message.number == 0:
+            self.announced[message.sender] = (message.listeners, message.raft_listeners)
+            self.software[message.sender] = (message.software, message.features)
         if message.session != link.theirs:
             self._meet(link, message, now)
         elif message.number != link.expected:
@@ -325,9 +364,12 @@ class RaftLinks:
             self._tell(link, [], out, now)
 
     def _tell(self, link: _Link, payload: list[Frame], out: Effects, now: float) -> None:
-        endpoint = "" if link.up else self.endpoint
         me = self._identity.client_id
-        message = RaftFrame(0, me, link.mine, link.number, link.theirs, endpoint)
+        message = RaftFrame(0, me, link.mine, link.number, link.theirs)
+        if not link.up:
+            message.endpoint = self.endpoint
+            message.listeners, message.raft_listeners = self.listeners
+            message.software, message.features = SOFTWARE, FEATURES
         if link.session.tell(message, payload, out, now):
             link.number += 1
             link.said = now

@@ -25,7 +25,7 @@ from logboom.metadata.raft.engine import engine_class, replace_environment
 from logboom.metadata.raft.engine_adapter import EngineAdapter
 from logboom.metadata.raft.message_handler import RaftMessageHandler
 from logboom.metadata.raft.raft_config import RaftConfig, RaftError, Refusal
-from logboom.metadata.raft.raft_entries import MembershipChange
+from logboom.metadata.raft.raft_entries import COMMANDS, MembershipChange, unpack_commands
 from logboom.metadata.raft.raft_frames import (
     AppendResponse,
     FrameError,
@@ -41,7 +41,7 @@ from logboom.metadata.raft.raft_state import RaftCallbacks, RaftState
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from types import ModuleType
 
     from logboom.metadata.raft.journal_store import JournalStore
@@ -162,6 +162,11 @@ class RaftNode:
         return self._state.term
 
     @property
+    def last_index(self) -> int:
+        """The last entry of this node's log, committed or not."""
+        return self._state.log.last_index
+
+    @property
     def commit_index(self) -> int:
         """The last entry known to be committed."""
         return self._state.commit_index
@@ -170,6 +175,12 @@ class RaftNode:
     def applied_index(self) -> int:
         """The last entry applied to the state."""
         return self._state.applied_index
+
+    def earlier_commands(self) -> Iterator[bytes]:
+        """Yield the commands of former terms that this node's log holds, applied or not."""
+        for entry, _, term in self._state.log[:]:
+            if term < self.term and entry[:1] == COMMANDS:
+                yield from unpack_commands(entry)
 
     @property
     def applying_index(self) -> int:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 
-_logger = logging.getLogger("logboom.metadata.raft.raft")
+from logboom.wire.event_log import log_event
 
 _KEPT = 16
 """Hashes kept of each side; followers that are further behind are compared later or not at all."""
@@ -52,9 +51,9 @@ class StateHashes:
         self.compared += 1
         if own != leaders:
             self.mismatches += 1
-            _logger.critical(
-                "%s: the state after entry %d differs from the leader's; stop this member, keep"
-                " its folder, and join again under a new raft id",
-                self._node_id,
-                index,
+            log_event(
+                "state_diverged",
+                index=index,
+                text=f"{self._node_id}: the state after entry {index} differs from the leader's; stop "
+                "this member, keep its folder, and join again under a new raft id",
             )

@@ -10,8 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from logboom.metadata.access.access_changes import drop_node_user
 from logboom.metadata.groups.coordinator_placement import broker_came, broker_gone
-from logboom.metadata.tables.cluster_state import BrokerRegistration, ClusterState, Queue
+from logboom.metadata.state.elections import elected, settled
+from logboom.metadata.state.queue_placement import place_queues, receivers, receiving_hosts
+from logboom.metadata.state.setting_commands import below_level
+from logboom.metadata.tables.cluster_state import (
+    BrokerRegistration,
+    ClusterState,
+    Queue,
+    needed_copies,
+)
 from logboom.metadata.tables.command_outcome import (
     DONE,
     CommandOutcome,
@@ -19,8 +28,15 @@ from logboom.metadata.tables.command_outcome import (
     refused,
     unknown_broker,
 )
-from logboom.metadata.tables.name_rules import broker_id_fault, endpoint_fault
-from logboom.metadata.tables.replica_set import ReplicaSet, elect, leave, lose_store, mark_suspect
+from logboom.metadata.tables.name_rules import broker_id_fault, endpoint_fault, listeners_fault
+from logboom.metadata.tables.replica_moves import give_up
+from logboom.metadata.tables.replica_set import (
+    ReplicaSet,
+    intern_replica_set,
+    leave,
+    lose_store,
+    mark_suspect,
+)
 from logboom.wire.commands import FenceBroker, RegisterBroker, RemoveBroker, StepDown
 
 Change = Callable[[ReplicaSet, int], ReplicaSet]
@@ -37,14 +53,16 @@ def register_broker(cluster: ClusterState, command: RegisterBroker) -> CommandOu
     fault = broker_id_fault(command.broker)
     if fault is not None:
         return refused("INVALID_NAME", fault)
-    fault = endpoint_fault(command.endpoint)
+    fault = endpoint_fault(command.endpoint) or listeners_fault(command.listeners)
     if fault is None and not (command.store_id and command.incarnation):
         fault = "a registration needs a store id and an incarnation"
     if fault is not None:
         return refused("INVALID_ARGUMENT", fault)
     known = cluster.brokers.get(command.broker)
     if known is None:
-        return CommandOutcome(value=_enrol(cluster, command))
+        epoch = _enrol(cluster, command)
+        _tell_of_registration(cluster, command, epoch, fresh_store=True)
+        return CommandOutcome(value=epoch)
     if known.alive and known.incarnation == command.incarnation:
         return CommandOutcome(value=known.instance_epoch)
     replaced = known.store_id != command.store_id
@@ -53,7 +71,9 @@ def register_broker(cluster: ClusterState, command: RegisterBroker) -> CommandOu
     known.endpoint = command.endpoint
     known.zone = command.zone
     known.host = command.host
+    known.listeners = command.listeners
     known.instance_epoch = _next_epoch(cluster)
+    _tell_of_registration(cluster, command, known.instance_epoch, fresh_store=replaced)
     cluster.set_alive(known, alive=True)
     cluster.touch_broker(known)
     for tails in cluster.tails.values():
@@ -68,6 +88,20 @@ def register_broker(cluster: ClusterState, command: RegisterBroker) -> CommandOu
     return CommandOutcome(value=known.instance_epoch)
 
 
+def _tell_of_registration(
+    cluster: ClusterState, command: RegisterBroker, epoch: int, *, fresh_store: bool
+) -> None:
+    cluster.tell(
+        "broker_registered",
+        broker=command.broker,
+        instance_epoch=epoch,
+        zone=command.zone or None,
+        host=command.host or None,
+        fresh_store=fresh_store or None,
+        suspect=command.suspect or None,
+    )
+
+
 def _enrol(cluster: ClusterState, command: RegisterBroker) -> int:
     broker = BrokerRegistration(
         command.broker,
@@ -79,7 +113,10 @@ def _enrol(cluster: ClusterState, command: RegisterBroker) -> int:
         alive=True,
         version=0,
         host=command.host,
+        listeners=command.listeners,
     )
+    if cluster.features and cluster.topics:
+        cluster.filling.add(broker.id)
     cluster.add_broker(broker)
     cluster.touch_broker(broker)
     broker_came(cluster, broker.id)
@@ -107,33 +144,19 @@ def _doubt(s: ReplicaSet, need: int, broker: str) -> ReplicaSet:
 def _restart(cluster: ClusterState, broker: BrokerRegistration, change: Change) -> None:
     """Apply a registration to every queue of which the broker has a replica."""
     known: dict[tuple[ReplicaSet, int, bool], tuple[ReplicaSet, bool]] = {}
-    for queue in broker.queues:
-        key = (queue.standing, queue.topic.need, queue.topic.config.unclean_election)
+    # A move that ends meanwhile may take the broker's replica away.
+    for queue in list(broker.queues):
+        key = (queue.standing, queue.need, queue.topic.config.unclean_election)
         found = known.get(key)
         if found is None or cluster.tails:
             before = queue.standing
             led = before.leader == broker.id
-            after = change(before, queue.topic.need)
+            after = change(before, queue.need)
             # The old leadership ends even where nobody else can lead: the broker gets a new one.
             if led or after.leader is None or after.leader in after.damaged:
-                after = _elect(cluster, queue, after, last=broker.id if led else None)
-            found = known[key] = (after, led)
+                after = elected(cluster, queue, after, last=broker.id if led else None)
+            found = known[key] = (settled(cluster, after), led)
         cluster.place(queue, found[0], anew=found[1])
-
-
-def _elect(
-    cluster: ClusterState, queue: Queue, s: ReplicaSet, last: str | None = None
-) -> ReplicaSet:
-    topic = queue.topic
-    return elect(
-        s,
-        cluster.alive,
-        topic.need,
-        full=cluster.full,
-        unclean=topic.config.unclean_election,
-        last=last,
-        tails=cluster.tails_of(queue),
-    )
 
 
 def fence_broker(cluster: ClusterState, command: FenceBroker) -> CommandOutcome:
@@ -148,6 +171,7 @@ def fence_broker(cluster: ClusterState, command: FenceBroker) -> CommandOutcome:
         text = f"broker {broker.id!r} has registered again since"
         return refused("STALE_EPOCH", text, epoch=broker.instance_epoch)
     if broker.alive:
+        cluster.tell("broker_fenced", broker=broker.id, instance_epoch=broker.instance_epoch)
         _depart(cluster, broker)
     return DONE
 
@@ -163,6 +187,7 @@ def step_down(cluster: ClusterState, command: StepDown) -> CommandOutcome:
     if broker.instance_epoch != command.instance_epoch:
         return fenced(broker.id)
     if broker.alive:
+        cluster.tell("broker_stepped_down", broker=broker.id, instance_epoch=broker.instance_epoch)
         _depart(cluster, broker)
     return DONE
 
@@ -171,31 +196,92 @@ def _depart(cluster: ClusterState, broker: BrokerRegistration) -> None:
     cluster.set_alive(broker, alive=False)
     cluster.touch_broker(broker)
     known: dict[tuple[ReplicaSet, int, bool], ReplicaSet] = {}
-    for queue in broker.queues:
-        key = (queue.standing, queue.topic.need, queue.topic.config.unclean_election)
+    # A move that ends meanwhile may take the broker's replica away.
+    for queue in list(broker.queues):
+        key = (queue.standing, queue.need, queue.topic.config.unclean_election)
         after = known.get(key)
         if after is None or cluster.tails:
-            after = leave(queue.standing, broker.id, queue.topic.need, trusted=True)
+            after = leave(queue.standing, broker.id, queue.need, trusted=True)
             if after.leader is None:
-                after = _elect(cluster, queue, after)
-            known[key] = after
+                after = elected(cluster, queue, after)
+            after = known[key] = settled(cluster, after)
         cluster.place(queue, after)
     broker_gone(cluster, broker.id)
 
 
 def remove_broker(cluster: ClusterState, command: RemoveBroker) -> CommandOutcome:
-    """Remove a fenced broker that has no replicas."""
+    """Remove a fenced broker, and its user; its replicas are given up.
+
+    Without `accept_loss` it is refused if a queue would lose messages by that; with it the text
+    tells how many did.
+    """
     broker = cluster.brokers.get(command.broker)
     if broker is None:
         return unknown_broker(command.broker)
     if broker.alive:
         text = f"broker {broker.id!r} is alive: stop it first"
         return refused("INVALID_ARGUMENT", text, broker=broker.id)
-    if broker.queues:
-        text = (
-            f"broker {broker.id!r} holds replicas of {len(broker.queues)} queues: "
-            "delete those topics first"
-        )
+    said = ""
+    keeps = bool(cluster.features) and not _lose_messages(broker)
+    if broker.queues and (command.accept_loss or keeps):
+        refusal = below_level(cluster)
+        if refusal is None and not keeps and not receivers(cluster):
+            text = "no broker is live and active that could take its queues: start one first"
+            refusal = refused("TOO_FEW_BROKERS", text, live=0)
+        if refusal is not None:
+            return refusal
+        said = _give_up_replicas(cluster, broker)
+    elif broker.queues:
+        # The texts of results are part of the state, so older name servers must give the same.
+        text = f"broker {broker.id!r} holds replicas of {len(broker.queues)} queues: delete those topics first"
+        if cluster.features:
+            text = (
+                f"broker {broker.id!r} alone holds messages of {len(_lose_messages(broker))} "
+                f"queues: start it and move them away with `logboom broker drain {broker.id}`, or accept "
+                f"their loss with `logboom broker remove {broker.id} --accept-loss`"
+            )
         return refused("INVALID_ARGUMENT", text, broker=broker.id)
     cluster.drop_broker(broker)
-    return DONE
+    cluster.tell("broker_removed", broker=broker.id, text=said or None)
+    drop_node_user(cluster, broker.id)
+    return CommandOutcome(text=said)
+
+
+def _lose_messages(broker: BrokerRegistration) -> list[Queue]:
+    """Return the queues of which no other replica holds everything for certain."""
+    found: list[Queue] = []
+    for queue in broker.queues:
+        s = queue.standing
+        if not {*s.isr, *s.eligible} - {broker.id, *s.suspect, *s.damaged, *s.lost}:
+            found.append(queue)
+    return found
+
+
+def _give_up_replicas(cluster: ClusterState, broker: BrokerRegistration) -> str:
+    """Remove all replicas of a broker that does not come back; return what that cost."""
+    shorter = empty = 0
+    # In an order of its own: a restored name server may hold its tables in another one.
+    for queue in sorted(broker.queues, key=lambda queue: (queue.topic.id, queue.index)):
+        # What is given up is not counted any more: who is eligible by the old number may lack what
+        # the others commit by the new one.
+        copies = len([r for r in queue.standing.original if r != broker.id])
+        need = needed_copies(queue.topic.config, copies)
+        left = give_up(queue.standing, broker.id, cluster.alive, need)
+        if left is None:
+            most = min(queue.topic.replicas, receiving_hosts(cluster))
+            placed = place_queues(cluster, queue.topic, 1, most)[0]
+            made = intern_replica_set(placed, placed[0], placed)
+            cluster.place(queue, made, anew=True)
+            empty += 1
+            continue
+        after, may_lose = left
+        shorter += may_lose
+        if after.leader is None and not may_lose:
+            after = elected(cluster, queue, after)
+        cluster.place(queue, settled(cluster, after), anew=may_lose)
+    if not shorter and not empty:
+        return ""
+    return (
+        f"{empty} queues had no other replica and begin anew, empty; {shorter} queues are led by a "
+        "replica that was not in sync and may lack messages"
+    )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from logboom.metadata.state.elections import elected, relieved, settled
 from logboom.metadata.tables.cluster_state import (
     BrokerRegistration,
     ClusterState,
     Queue,
+    find_queue,
     find_registration,
 )
 from logboom.metadata.tables.command_outcome import (
@@ -15,17 +17,16 @@ from logboom.metadata.tables.command_outcome import (
     refused,
     unknown_topic,
 )
+from logboom.metadata.tables.replica_moves import finish_move
 from logboom.metadata.tables.replica_set import (
     ReplicaSet,
     damage,
-    elect,
     force_leader,
     leave,
+    led_by,
     mark_repaired,
-    relieve,
     set_isr,
 )
-from logboom.metadata.tables.replica_set import intern_replica_set as standing_of
 from logboom.wire.commands import (
     AlterIsr,
     ElectLeader,
@@ -45,7 +46,7 @@ def alter_isr(cluster: ClusterState, command: AlterIsr) -> CommandOutcome:
 
 
 def _alter_one(cluster: ClusterState, broker: BrokerRegistration, change: IsrChange) -> str:
-    queue = _queue(cluster, change.topic_id, change.queue)
+    queue = find_queue(cluster, change.topic_id, change.queue)
     if queue is None:
         return "UNKNOWN_QUEUE"
     before = queue.standing
@@ -65,10 +66,11 @@ def _alter_one(cluster: ClusterState, broker: BrokerRegistration, change: IsrCha
         return "DATA_DAMAGED"
     if joined & cluster.full:
         return "DISK_FULL"
-    after = set_isr(before, isr.keys(), queue.topic.need)
+    after = set_isr(before, isr.keys(), queue.need)
     cluster.place(queue, _without_damaged(cluster, queue, after))
     # A change of its own: the caller got the ISR that it asked for.
-    cluster.place(queue, _relieved(cluster, queue, queue.standing))
+    after = relieved(cluster, queue, queue.standing)
+    cluster.place(queue, settled(cluster, after))
     return ""
 
 
@@ -76,13 +78,8 @@ def _without_damaged(cluster: ClusterState, queue: Queue, s: ReplicaSet) -> Repl
     """Drop a damaged replica from the ISR once another member has joined (Q14)."""
     for broker in s.damaged:
         if broker in s.isr and len(s.isr) > 1:
-            s = leave(s, broker, queue.topic.need, trusted=False)
-    return s if s.leader is not None else _elect(cluster, queue, s)
-
-
-def _relieved(cluster: ClusterState, queue: Queue, s: ReplicaSet) -> ReplicaSet:
-    """Drop a member with a full disk from the ISR once enough others have joined."""
-    return relieve(s, cluster.full, cluster.alive, queue.topic.need)
+            s = leave(s, broker, queue.need, trusted=False)
+    return s if s.leader is not None else elected(cluster, queue, s)
 
 
 def report_room(cluster: ClusterState, command: ReportRoom) -> CommandOutcome:
@@ -92,11 +89,13 @@ def report_room(cluster: ClusterState, command: ReportRoom) -> CommandOutcome:
         return fenced(command.broker)
     (cluster.full.add if command.full else cluster.full.discard)(broker.id)
     known: dict[tuple[ReplicaSet, int], ReplicaSet] = {}
-    for queue in broker.queues:
-        key = (queue.standing, queue.topic.need)
+    # A move that ends meanwhile may take the broker's replica away.
+    for queue in list(broker.queues):
+        key = (queue.standing, queue.need)
         after = known.get(key)
         if after is None:
-            after = known[key] = _relieved(cluster, queue, queue.standing)
+            after = relieved(cluster, queue, queue.standing)
+            after = known[key] = settled(cluster, after)
         cluster.place(queue, after)
     return DONE
 
@@ -107,13 +106,14 @@ def report_tails(cluster: ClusterState, command: ReportTails) -> CommandOutcome:
     if broker is None:
         return fenced(command.broker)
     for tail in command.tails:
-        queue = _queue(cluster, tail.topic_id, tail.queue)
+        queue = find_queue(cluster, tail.topic_id, tail.queue)
         if queue is None or broker.id not in queue.standing.suspect:
             continue
         tails = cluster.tails.setdefault((tail.topic_id, tail.queue), {})
         tails[broker.id] = (tail.last_epoch, tail.end_offset, tail.end_side)
         if queue.standing.leader is None:
-            cluster.place(queue, _elect(cluster, queue, queue.standing))
+            after = elected(cluster, queue, queue.standing)
+            cluster.place(queue, settled(cluster, after))
     return DONE
 
 
@@ -123,7 +123,7 @@ def report_damage(cluster: ClusterState, command: ReportDamage) -> CommandOutcom
     if broker is None:
         return fenced(command.broker)
     for topic_id, index in command.queues:
-        queue = _queue(cluster, topic_id, index)
+        queue = find_queue(cluster, topic_id, index)
         if queue is None or broker.id not in queue.standing.replicas:
             continue
         before = queue.standing
@@ -132,12 +132,13 @@ def report_damage(cluster: ClusterState, command: ReportDamage) -> CommandOutcom
         elif broker.id in before.damaged and before.leader == broker.id:
             continue
         else:
-            after = damage(before, broker.id, queue.topic.need)
+            after = damage(before, broker.id, queue.need)
         if after.leader is None:
-            after = _elect(cluster, queue, after)
+            after = elected(cluster, queue, after)
         # The replica will be truncated. A new epoch voids its earlier positions at the leader,
         # which would otherwise let it into the ISR again for what it once held (Q4, Q6).
         cluster.place(queue, after, anew=not command.mended)
+        cluster.place(queue, settled(cluster, queue.standing))
     return DONE
 
 
@@ -156,7 +157,7 @@ def elect_leader(cluster: ClusterState, command: ElectLeader) -> CommandOutcome:
     queue = topic.queues[command.queue]
     before = queue.standing
     if command.prefer is None:
-        cluster.place(queue, _elect(cluster, queue, before))
+        cluster.place(queue, settled(cluster, elected(cluster, queue, before)))
         return DONE
     if command.prefer not in before.isr or command.prefer not in cluster.alive:
         text = (
@@ -168,25 +169,14 @@ def elect_leader(cluster: ClusterState, command: ElectLeader) -> CommandOutcome:
     if not sound and before.leader is not None:
         text = f"{command.prefer!r} is damaged: it leads only where no other can"
         return refused("INVALID_ARGUMENT", text, topic=topic.name, queue=queue.index)
-    cluster.place(
-        queue, _led_by(before, command.prefer) if sound else force_leader(before, command.prefer)
-    )
+    mode = cluster.modes.get(command.prefer)
+    if mode is not None and before.leader is not None:
+        end = "maintenance off" if mode == "maintenance" else "undrain"
+        text = (
+            f"{command.prefer!r} is in mode {mode} and leads only where no other can: end that with "
+            f"`logboom broker {end} {command.prefer}`"
+        )
+        return refused("INVALID_ARGUMENT", text, topic=topic.name, queue=queue.index)
+    after = led_by(before, command.prefer) if sound else force_leader(before, command.prefer)
+    cluster.place(queue, finish_move(after, cluster.alive, cluster.elected_last))
     return DONE
-
-
-def _led_by(s: ReplicaSet, broker: str) -> ReplicaSet:
-    return standing_of(s.replicas, broker, s.isr, s.eligible, s.suspect, s.damaged, s.lost)
-
-
-def _elect(cluster: ClusterState, queue: Queue, s: ReplicaSet) -> ReplicaSet:
-    topic = queue.topic
-    unclean = topic.config.unclean_election
-    tails = cluster.tails_of(queue)
-    return elect(s, cluster.alive, topic.need, full=cluster.full, unclean=unclean, tails=tails)
-
-
-def _queue(cluster: ClusterState, topic_id: int, index: int) -> Queue | None:
-    topic = cluster.topics_by_id.get(topic_id)
-    if topic is None or not 0 <= index < len(topic.queues):
-        return None
-    return topic.queues[index]

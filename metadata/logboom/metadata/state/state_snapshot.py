@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
+from logboom.metadata.access.access_rows import AccessRow, access_row, restore_access
 from logboom.metadata.groups.group_rows import GroupRow, group_rows, restore_groups
 from logboom.metadata.raft.journal_store import JournalError
 from logboom.metadata.state.proposal_dedup import Dedup, ProposerWindow
@@ -20,27 +21,48 @@ from logboom.metadata.tables.change_index import ChangeIndex
 from logboom.metadata.tables.cluster_state import (
     BrokerRegistration,
     ClusterState,
+    NodeListeners,
     Queue,
     Topic,
-    needed_copies,
 )
-from logboom.metadata.tables.replica_set import Ids, ReplicaSet, Tail, intern_replica_set
+from logboom.metadata.tables.replica_set import (
+    Ids,
+    ReplicaSet,
+    StandingKey,
+    Tail,
+    intern_replica_set,
+)
 from logboom.metadata.transactions.transaction_rows import (
     AppRow,
     app_rows,
     decision_rows,
     restore_transactions,
 )
+from logboom.wire.listeners import ListenerView
+from logboom.wire.operation_commands import BrokerMode
 from logboom.wire.transactions import DecisionView
 from logboom.wire.view import TopicConfig
 
-SNAPSHOT_FORMAT: Final = 5
+SNAPSHOT_FORMAT: Final = 7
 """Newest format. Format 1 is without groups, 2 without transactions, 3 without full disks, 4
-without hosts that brokers share. These
-are still written while they suffice: older name servers can read them, and the hash of the state is
-the same on both."""
+without hosts that brokers share, 5 without users, access rules, listeners and
+owners of topics, 6 without moves of replicas, modes of brokers, settings and the features level; a
+cluster that is founded at, or raised to, a features level needs no older one. These are still written while they suffice: older name servers can read them, and
+the hash of the state is the same on both."""
 
-StandingKey: TypeAlias = tuple[Ids, str, Ids, Ids, Ids, Ids, Ids]
+
+class _StandingRow(Struct, frozen=True, array_like=True):
+    """`ReplicaSet.key()`: without the last two fields while the queue is not moved."""
+
+    replicas: Ids
+    leader: str
+    isr: Ids
+    eligible: Ids
+    suspect: Ids
+    damaged: Ids
+    lost: Ids
+    adding: Ids = ()
+    removing: Ids = ()
 
 
 class _BrokerRow(Struct, frozen=True, array_like=True):
@@ -58,6 +80,10 @@ class _BrokerRowWithHost(_BrokerRow, frozen=True, array_like=True):
     host: str = ""
 
 
+class _BrokerRowWithListeners(_BrokerRowWithHost, frozen=True, array_like=True):
+    listeners: list[ListenerView] = []
+
+
 class _TopicRow(Struct, frozen=True, array_like=True):
     name: str
     id: int
@@ -67,6 +93,26 @@ class _TopicRow(Struct, frozen=True, array_like=True):
     version: int
     queues: list[tuple[int, int, int]]
     """(number of the replica set, leader epoch, version)."""
+
+
+class _TopicRowWithOwner(_TopicRow, frozen=True, array_like=True):
+    owner: str = ""
+
+
+class _TopicRowWithReplicas(_TopicRowWithOwner, frozen=True, array_like=True):
+    replicas: int = 0
+    """Replicas that each queue shall have; 0: as many as it has."""
+    restoring: str = ""
+
+
+class _OperationsRow(Struct, frozen=True, array_like=True):
+    features: int = 0
+    modes: list[tuple[str, BrokerMode]] = []
+    """(broker, mode) of those that are not active."""
+    filling: list[str] = []
+    settings: list[tuple[str, str, str]] = []
+    """(scope, name, value)."""
+    settings_version: int = 0
 
 
 class _Snapshot(Struct, frozen=True, array_like=True):
@@ -79,9 +125,9 @@ class _Snapshot(Struct, frozen=True, array_like=True):
     next_instance_epoch: int
     next_topic_id: int
     next_producer_id: int
-    brokers: list[_BrokerRowWithHost]
-    standings: list[StandingKey]
-    topics: list[_TopicRow]
+    brokers: list[_BrokerRowWithListeners]
+    standings: list[_StandingRow]
+    topics: list[_TopicRowWithReplicas]
     tails: list[tuple[int, int, list[tuple[str, Tail]]]]
     name_servers: list[tuple[str, str, str]]
     former_name_servers: list[str]
@@ -105,12 +151,22 @@ class _SnapshotWithRoom(_SnapshotWithTransactions, frozen=True, array_like=True)
     """Brokers whose disks accept no writes."""
 
 
+class _SnapshotWithAccess(_SnapshotWithRoom, frozen=True, array_like=True):
+    access: AccessRow = AccessRow()
+    listeners: list[tuple[str, list[ListenerView], list[ListenerView]]] = []
+    """(name server, its listeners, its Raft listeners)."""
+
+
+class _SnapshotWithOperations(_SnapshotWithAccess, frozen=True, array_like=True):
+    operations: _OperationsRow = _OperationsRow()
+
+
 class _Format(Struct, frozen=True, array_like=True):
     format: int
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(_SnapshotWithRoom).decode
+_decode: Final = msgspec.msgpack.Decoder(_SnapshotWithOperations).decode
 _decode_config: Final = msgspec.msgpack.Decoder(TopicConfig).decode
 _DEFAULTS: Final = msgspec.structs.astuple(TopicConfig())
 _FIRST_SETTINGS: Final = 5
@@ -137,7 +193,10 @@ def encode_snapshot(cluster: ClusterState, dedup: Dedup) -> bytes:
             cluster.next_producer_id,
             [_broker_row(cluster.brokers[name]) for name in sorted(cluster.brokers)],
             keys,
-            [_topic_row(cluster.topics[name], numbers, known) for name in sorted(cluster.topics)],
+            [
+                _topic_row(cluster.topics[name], numbers, known, cluster.features)
+                for name in sorted(cluster.topics)
+            ],
             [
                 (topic_id, queue, sorted(tails.items()))
                 for (topic_id, queue), tails in sorted(cluster.tails.items())
@@ -158,15 +217,34 @@ def _newest_parts(cluster: ClusterState) -> tuple[Callable[..., _Snapshot], tupl
     """Return the oldest format that can hold this state, and its parts beyond the first format."""
     groups = (group_rows(cluster), cluster.groups.next_id)
     decided = (app_rows(cluster.transactions), decision_rows(cluster.transactions))
+    listening = cluster.listeners or any(broker.listeners for broker in cluster.brokers.values())
+    if cluster.features or cluster.access.used or listening or cluster.owned:
+        listeners = [(name, *found) for name, found in sorted(cluster.listeners.items())]
+        newest = (sorted(cluster.full), access_row(cluster.access), listeners)
+        parts = (*groups, *decided, *newest)
+        if cluster.features:
+            operations = _operations_row(cluster)
+            return partial(_SnapshotWithOperations, SNAPSHOT_FORMAT), (*parts, operations)
+        return partial(_SnapshotWithAccess, 6), parts
     shared = any(broker.host for broker in cluster.brokers.values())
     if cluster.full or shared:
-        found = SNAPSHOT_FORMAT if shared else 4
+        found = 5 if shared else 4
         return partial(_SnapshotWithRoom, found), (*groups, *decided, sorted(cluster.full))
     if cluster.transactions.apps:
         return partial(_SnapshotWithTransactions, 3), (*groups, *decided)
     if cluster.groups.next_id > 1:
         return partial(_SnapshotWithGroups, 2), groups
     return partial(_Snapshot, 1), ()
+
+
+def _operations_row(cluster: ClusterState) -> _OperationsRow:
+    return _OperationsRow(
+        cluster.features,
+        sorted(cluster.modes.items()),
+        sorted(cluster.filling),
+        [(*key, value) for key, value in sorted(cluster.settings.items())],
+        cluster.settings_version,
+    )
 
 
 def _broker_row(broker: BrokerRegistration) -> _BrokerRow:
@@ -180,11 +258,13 @@ def _broker_row(broker: BrokerRegistration) -> _BrokerRow:
         broker.alive,
         broker.version,
     )
+    if broker.listeners:
+        return _BrokerRowWithListeners(*row, broker.host, broker.listeners)
     return _BrokerRowWithHost(*row, broker.host) if broker.host else _BrokerRow(*row)
 
 
 def _topic_row(
-    topic: Topic, numbers: dict[StandingKey, int], known: dict[ReplicaSet, int]
+    topic: Topic, numbers: dict[StandingKey, int], known: dict[ReplicaSet, int], features: int
 ) -> _TopicRow:
     queues: list[tuple[int, int, int]] = []
     for queue in topic.queues:
@@ -193,7 +273,10 @@ def _topic_row(
             number = known[queue.standing] = numbers[queue.standing.key()]
         queues.append((number, queue.epoch, queue.version))
     config = _config_row(topic.config)
-    return _TopicRow(topic.name, topic.id, config, topic.created_ms, topic.version, queues)
+    row = (topic.name, topic.id, config, topic.created_ms, topic.version, queues)
+    if features:
+        return _TopicRowWithReplicas(*row, topic.owner, topic.replicas, topic.restoring)
+    return _TopicRowWithOwner(*row, topic.owner) if topic.owner else _TopicRow(*row)
 
 
 def _config_row(config: TopicConfig) -> msgspec.Raw:
@@ -227,7 +310,7 @@ def decode_snapshot(data: bytes) -> tuple[ClusterState, Dedup]:
         raise JournalError(f"the snapshot's state is malformed: {error}") from None
 
 
-def _cluster(stored: _SnapshotWithRoom) -> ClusterState:
+def _cluster(stored: _SnapshotWithOperations) -> ClusterState:
     cluster = ClusterState()
     cluster.cluster_id = stored.cluster_id
     cluster.term = stored.term
@@ -244,7 +327,10 @@ def _cluster(stored: _SnapshotWithRoom) -> ClusterState:
         cluster.add_broker(
             BrokerRegistration(*(getattr(row, field) for field in row.__struct_fields__))
         )
-    standings = [intern_replica_set(key[0], key[1] or None, *key[2:]) for key in stored.standings]
+    standings = [
+        intern_replica_set(key[0], key[1] or None, *key[2:])
+        for key in map(msgspec.structs.astuple, stored.standings)
+    ]
     for topic in stored.topics:
         _add_topic(cluster, topic, standings)
     for changed in sorted(stored.topics, key=lambda row: row.version):
@@ -254,19 +340,30 @@ def _cluster(stored: _SnapshotWithRoom) -> ClusterState:
     cluster.tails = {(topic, queue): dict(tails) for topic, queue, tails in stored.tails}
     cluster.name_servers = {name: (where, raft) for name, where, raft in stored.name_servers}
     cluster.full = set(stored.full)
+    cluster.listeners = {name: NodeListeners(main, raft) for name, main, raft in stored.listeners}
     cluster.former_name_servers = dict.fromkeys(stored.former_name_servers)
     restore_groups(cluster, stored.groups, stored.next_group_id)
     restore_transactions(cluster.transactions, stored.apps, stored.decisions, stored.version)
+    restore_access(cluster.access, stored.access, stored.version)
+    operations = stored.operations
+    cluster.features = operations.features
+    cluster.modes = dict(operations.modes)
+    cluster.filling = set(operations.filling)
+    cluster.settings = {(scope, name): value for scope, name, value in operations.settings}
+    cluster.settings_version = operations.settings_version
     return cluster
 
 
-def _add_topic(cluster: ClusterState, row: _TopicRow, standings: list[ReplicaSet]) -> None:
+def _add_topic(
+    cluster: ClusterState, row: _TopicRowWithReplicas, standings: list[ReplicaSet]
+) -> None:
     config = _decode_config(row.config)
-    topic = Topic(row.name, row.id, config, row.created_ms, row.version)
+    topic = Topic(row.name, row.id, config, row.created_ms, row.version, owner=row.owner)
     cluster.add_topic(topic)
     for index, (number, epoch, version) in enumerate(row.queues):
         cluster.add_queue(Queue(topic, index, standings[number], epoch, version))
-    topic.need = needed_copies(config, topic.replicas)
+    topic.replicas = row.replicas or len(topic.queues[0].standing.replicas)
+    topic.restoring = row.restoring
 
 
 def _dedup(stored: _Snapshot) -> Dedup:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from logboom.metadata.raft.log_commands import ForgetNameServer, NoteNameServer
-from logboom.metadata.tables.cluster_state import ClusterState
+from logboom.metadata.access.access_changes import drop_node_user
+from logboom.metadata.raft.log_commands import (
+    ForgetNameServer,
+    NoteListeners,
+    NoteNameServer,
+)
+from logboom.metadata.tables.cluster_state import OPEN, ClusterState, NodeListeners
 from logboom.metadata.tables.command_outcome import DONE, CommandOutcome, refused
-from logboom.metadata.tables.name_rules import broker_id_fault, endpoint_fault
+from logboom.metadata.tables.name_rules import broker_id_fault, endpoint_fault, listeners_fault
 from logboom.wire.commands import NewTerm
 
 
@@ -18,6 +23,7 @@ def new_term(cluster: ClusterState, command: NewTerm) -> CommandOutcome:
     cluster.raft_leader = command.leader
     if not cluster.cluster_id:
         cluster.cluster_id = command.cluster_id
+        cluster.features = command.features
         cluster.bump()
     return DONE
 
@@ -39,9 +45,27 @@ def note_name_server(cluster: ClusterState, command: NoteNameServer) -> CommandO
     return DONE
 
 
+def note_listeners(cluster: ClusterState, command: NoteListeners) -> CommandOutcome:
+    """Note the listeners that a name server has bound; idempotent."""
+    fault = listeners_fault(command.listeners) or listeners_fault(command.raft_listeners)
+    if fault is not None:
+        return refused("INVALID_ARGUMENT", fault)
+    name, found = command.name_server, NodeListeners(command.listeners, command.raft_listeners)
+    if name in cluster.former_name_servers or cluster.listeners.get(name, OPEN) == found:
+        return DONE
+    if found == OPEN:
+        del cluster.listeners[name]
+    else:
+        cluster.listeners[name] = found
+    cluster.bump()
+    return DONE
+
+
 def forget_name_server(cluster: ClusterState, command: ForgetNameServer) -> CommandOutcome:
-    """Note that a name server has left the group."""
+    """Note that a name server has left the group; its user goes too."""
     cluster.name_servers.pop(command.name_server, None)
+    cluster.listeners.pop(command.name_server, None)
     cluster.former_name_servers[command.name_server] = None
     cluster.bump()
+    drop_node_user(cluster, command.name_server)
     return DONE

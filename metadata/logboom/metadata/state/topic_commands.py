@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from logboom.metadata.groups.group_subscriptions import remove_topic, topic_grew
-from logboom.metadata.state.placement import Candidate, count_hosts, place_replicas
-from logboom.metadata.tables.cluster_state import ClusterState, Queue, Topic, needed_copies
+from logboom.metadata.state.elections import elected, relieved, settled
+from logboom.metadata.state.queue_placement import place_queues, receivers, receiving_hosts
+from logboom.metadata.state.setting_commands import below_level
+from logboom.metadata.tables.cluster_state import (
+    ClusterState,
+    OwnedTopics,
+    Queue,
+    Topic,
+)
 from logboom.metadata.tables.command_outcome import DONE, CommandOutcome, refused, unknown_topic
-from logboom.metadata.tables.name_rules import MAX_PRODUCER_IDS, MAX_QUEUES, MAX_REPLICAS
-from logboom.metadata.tables.replica_set import elect, intern_replica_set, relieve, set_isr
-from logboom.wire.commands import AllocateProducerIds, AlterTopic, CreateTopic, DeleteTopic
+from logboom.metadata.tables.name_rules import MAX_PRODUCER_IDS, MAX_REPLICAS
+from logboom.metadata.tables.replica_set import intern_replica_set, set_isr
+from logboom.wire.access.access_rules import is_node_user
+from logboom.wire.commands import (
+    AllocateProducerIds,
+    AlterTopic,
+    CreateTopic,
+    DeleteTopic,
+    RestoreTopic,
+)
+from logboom.wire.event_table import Plain
 from logboom.wire.messages import MAX_BATCH_BYTES
-from logboom.wire.names import group_of, topic_name_fault
+from logboom.wire.names import MAX_QUEUES, group_of, topic_name_fault
 from logboom.wire.view import TopicConfig
 
 
@@ -22,45 +37,114 @@ def create_topic(cluster: ClusterState, command: CreateTopic) -> CommandOutcome:
     if command.name in cluster.topics:
         text = f"topic {command.name!r} exists already: alter it, or choose another name"
         return refused("TOPIC_EXISTS", text, topic=command.name)
-    replicas = command.replicas or min(3, _live_hosts(cluster))
+    replicas = command.replicas or min(3, receiving_hosts(cluster))
     refusal = (
         _refuse_count(command.queues)
         or _refuse_replicas(cluster, replicas)
         or _refuse_config(command.config, replicas)
+        or _refuse_owner(cluster, command.owner, 1, command.queues)
     )
     if refusal is not None:
         return refusal
     topic = Topic(command.name, cluster.next_topic_id, command.config, command.time_ms, 0)
     cluster.next_topic_id += 1
-    topic.need = needed_copies(topic.config, replicas)
+    topic.replicas = replicas
+    topic.owner = command.owner
     cluster.add_topic(topic)
+    cluster.tell("topic_created", topic=topic.name, queues=command.queues, replicas=replicas)
     _add_queues(cluster, topic, command.queues, replicas)
     return CommandOutcome(value=topic.id)
 
 
+def add_restored_topic(cluster: ClusterState, command: RestoreTopic) -> CommandOutcome:
+    """Create a topic that a backup is restored into, under guards like those of any other.
+
+    No quota counts: an administrator restores it, whoever owned it.
+    """
+    fault = topic_name_fault(command.name)
+    if fault is not None:
+        return refused("INVALID_NAME", fault)
+    if command.name in cluster.topics:
+        text = f"topic {command.name!r} exists already: restore it under another name (--as)"
+        return refused("TOPIC_EXISTS", text, topic=command.name)
+    queues, replicas = len(command.epochs), command.replicas or min(3, receiving_hosts(cluster))
+    refusal = (
+        _refuse_count(queues)
+        or _refuse_replicas(cluster, replicas)
+        or _refuse_config(command.config, replicas)
+    )
+    if refusal is not None:
+        return refusal
+    topic_id = command.topic_id or cluster.next_topic_id
+    topic = Topic(command.name, topic_id, command.config, command.created_ms, 0)
+    cluster.next_topic_id = topic_id + 1
+    topic.replicas = replicas
+    topic.owner = command.owner
+    topic.restoring = command.backup
+    cluster.add_topic(topic)
+    cluster.tell("restore_begun", topic=topic.name, queues=queues)
+    _add_queues(cluster, topic, queues, replicas)
+    for queue, epoch in zip(topic.queues, command.epochs, strict=True):
+        queue.epoch = epoch + 1
+    return CommandOutcome(value=topic.id)
+
+
 def alter_topic(cluster: ClusterState, command: AlterTopic) -> CommandOutcome:
-    """Change settings, or increase the number of queues."""
+    """Change settings, increase the number of queues, or set the number of replicas wanted.
+
+    Replicas are then added or removed queue by queue, by `Reassign`.
+    """
     topic = cluster.topics.get(command.name)
     if topic is None:
         return unknown_topic(command.name)
     now, wanted = len(topic.queues), command.queues
+    replicas = topic.replicas if command.replicas is None else command.replicas
     refusal = None
-    if wanted is not None:
+    if command.replicas is not None:
+        refusal = below_level(cluster)
+    if refusal is None and replicas != topic.replicas:
+        refusal = _refuse_replicas(cluster, replicas) or _refuse_config(
+            command.config or topic.config, replicas
+        )
+    if wanted is not None and refusal is None:
         refusal = _refuse_count(wanted)
         if refusal is None and wanted < now:
             text = f"topic {topic.name!r} has {now} queues: their number can only grow"
             refusal = refused("INVALID_ARGUMENT", text)
         if refusal is None and wanted > now:
-            refusal = _refuse_replicas(cluster, topic.replicas)
+            refusal = _refuse_replicas(cluster, replicas) or _refuse_owner(
+                cluster, topic.owner, 0, wanted - now
+            )
     if refusal is None and command.config is not None:
-        refusal = _refuse_config(command.config, topic.replicas)
+        refusal = _refuse_config(command.config, replicas)
     if refusal is not None:
         return refusal
+    settings = [] if command.config is None else _changed(topic.config, command.config)
+    if settings or replicas != topic.replicas or (wanted is not None and wanted > now):
+        cluster.tell(
+            "topic_altered",
+            topic=topic.name,
+            queues=wanted,
+            replicas=command.replicas,
+            settings=settings or None,
+        )
     if command.config is not None and command.config != topic.config:
         _set_config(cluster, topic, command.config)
+    if replicas != topic.replicas:
+        topic.replicas = replicas
+        cluster.touch_topic(topic)
     if wanted is not None and wanted > now:
-        _add_queues(cluster, topic, wanted - now, topic.replicas)
+        _add_queues(cluster, topic, wanted - now, replicas)
     return DONE
+
+
+def _changed(before: TopicConfig, after: TopicConfig) -> list[Plain]:
+    """Return each setting that has another value, as name=value."""
+    return [
+        f"{name}={getattr(after, name)}"
+        for name in after.__struct_fields__
+        if getattr(after, name) != getattr(before, name)
+    ]
 
 
 def delete_topic(cluster: ClusterState, command: DeleteTopic) -> CommandOutcome:
@@ -69,7 +153,7 @@ def delete_topic(cluster: ClusterState, command: DeleteTopic) -> CommandOutcome:
     if topic is None:
         return unknown_topic(command.name)
     group = group_of(topic.name)
-    if group in cluster.groups.by_name:
+    if group in cluster.groups.by_name and not topic.restoring:
         text = f"topic {topic.name!r} is a group's own: it goes with `logboom group delete`"
         return refused("INVALID_ARGUMENT", text, topic=topic.name, group=group)
     remove_topic(cluster, topic)
@@ -87,27 +171,17 @@ def allocate_producer_ids(cluster: ClusterState, command: AllocateProducerIds) -
 
 
 def _set_config(cluster: ClusterState, topic: Topic, config: TopicConfig) -> None:
+    needs = [queue.need for queue in topic.queues]
     topic.config = config
-    need = needed_copies(config, topic.replicas)
-    changed, topic.need = need != topic.need, need
-    for queue in topic.queues:
-        before = queue.standing
+    for queue, before in zip(topic.queues, needs, strict=True):
         # Where fewer copies are needed now, the HW may advance, and eligible replicas cease to be.
-        after = set_isr(before, before.isr, need)
+        after = set_isr(queue.standing, queue.standing.isr, queue.need)
         if after.leader is None:
-            tails = cluster.tails_of(queue)
-            after = elect(
-                after,
-                cluster.alive,
-                need,
-                full=cluster.full,
-                unclean=config.unclean_election,
-                tails=tails,
-            )
+            after = elected(cluster, queue, after)
         else:
-            after = relieve(after, cluster.full, cluster.alive, need)
-        cluster.place(queue, after)
-        if changed:
+            after = relieved(cluster, queue, after)
+        cluster.place(queue, settled(cluster, after))
+        if queue.need != before:
             # A leader that counts by the old number must not shrink the ISR before it has seen the
             # new one; the new version makes its requests stale (Q7).
             queue.version += 1
@@ -115,36 +189,11 @@ def _set_config(cluster: ClusterState, topic: Topic, config: TopicConfig) -> Non
 
 
 def _add_queues(cluster: ClusterState, topic: Topic, count: int, replicas: int) -> None:
-    candidates = {
-        broker.id: Candidate(
-            broker.id, broker.zone, broker.preferred, len(broker.queues), host=broker.host
-        )
-        for broker in cluster.brokers.values()
-        if broker.alive
-    }
-    roomy = {name: each for name, each in candidates.items() if name not in cluster.full}
-    if count_hosts(each.host for each in roomy.values()) >= replicas:
-        candidates = roomy
-    for queue in topic.queues:
-        _count(candidates, queue.standing.replicas)
-    for placed in place_replicas(list(candidates.values()), count, replicas):
+    for placed in place_queues(cluster, topic, count, replicas):
         made = intern_replica_set(placed, placed[0], placed)
         cluster.add_queue(Queue(topic, len(topic.queues), made))
     cluster.touch_topic(topic)
     topic_grew(cluster, topic)
-
-
-def _count(candidates: dict[str, Candidate], replicas: tuple[str, ...]) -> None:
-    """Count what the topic has already towards the placement of its new queues."""
-    for position, broker in enumerate(replicas):
-        candidate = candidates.get(broker)
-        if candidate is None:
-            continue
-        candidate.topic_held += 1
-        if position == 0:
-            candidate.topic_preferred += 1
-            for second in replicas[1:2]:
-                candidate.seconds[second] = candidate.seconds.get(second, 0) + 1
 
 
 def _refuse_count(queues: int) -> CommandOutcome | None:
@@ -163,7 +212,14 @@ def _refuse_replicas(cluster: ClusterState, replicas: int) -> CommandOutcome | N
     if replicas > live:
         text = f"{replicas} replicas need {replicas} live brokers, there are {live}: start more"
         return refused("TOO_FEW_BROKERS", text, live=live)
-    hosts = _live_hosts(cluster)
+    active = len(receivers(cluster))
+    if not active or replicas > active:
+        text = (
+            f"{replicas} replicas need {replicas} active brokers, there are {active}: start more, or "
+            "end the maintenance or draining of some"
+        )
+        return refused("TOO_FEW_BROKERS", text, live=live)
+    hosts = receiving_hosts(cluster)
     if replicas > hosts:
         text = (
             f"{replicas} replicas need {replicas} machines, the {live} live brokers are on {hosts}: "
@@ -173,8 +229,25 @@ def _refuse_replicas(cluster: ClusterState, replicas: int) -> CommandOutcome | N
     return None
 
 
-def _live_hosts(cluster: ClusterState) -> int:
-    return count_hosts(cluster.brokers[name].host for name in cluster.alive)
+def _refuse_owner(
+    cluster: ClusterState, owner: str, topics: int, queues: int
+) -> CommandOutcome | None:
+    """Refuse more topics and queues than the quota of their owner allows."""
+    if not owner or is_node_user(owner):
+        return None
+    quota = cluster.access.book.quota_of(owner)
+    owned = cluster.owned.get(owner, OwnedTopics())
+    for what, limit, has, more in (
+        ("topics", quota.topics, owned.topics, topics),
+        ("queues", quota.queues, owned.queues, queues),
+    ):
+        if limit and more and has + more > limit:
+            text = (
+                f"user {owner!r} has {has} {what} and its quota is {limit}: delete some, or raise "
+                f"the quota (`logboom quota set {owner} --{what} {has + more}`)"
+            )
+            return refused("QUOTA_EXCEEDED", text, user=owner, limit=limit)
+    return None
 
 
 def _refuse_config(config: TopicConfig, replicas: int) -> CommandOutcome | None:

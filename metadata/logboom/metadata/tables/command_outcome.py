@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from logboom.wire.names import unknown_topic_text
+from logboom.wire.names import unknown_group_text, unknown_topic_text
 
 if TYPE_CHECKING:
     from logboom.metadata.tables.consumer_groups import ConsumerGroup
@@ -40,8 +40,19 @@ def unknown_broker(broker: str) -> CommandOutcome:
 
 def unknown_group(name: str) -> CommandOutcome:
     """Build UNKNOWN_GROUP."""
-    text = f"group {name!r} does not exist: it is made when its first member joins"
-    return refused("UNKNOWN_GROUP", text, group=name)
+    return refused("UNKNOWN_GROUP", unknown_group_text(name), group=name)
+
+
+def unknown_user(name: str) -> CommandOutcome:
+    """Build UNKNOWN_USER."""
+    text = f"user {name[:80]!r} does not exist: see `logboom user list` for those that do"
+    return refused("UNKNOWN_USER", text, user=name)
+
+
+def unknown_role(name: str) -> CommandOutcome:
+    """Build UNKNOWN_ROLE."""
+    text = f"role {name[:80]!r} does not exist: create it with `logboom role create`"
+    return refused("UNKNOWN_ROLE", text, role=name)
 
 
 def not_coordinator(group: ConsumerGroup, epoch: int) -> CommandOutcome:

@@ -137,8 +137,15 @@ class ConsumerGroup:
 class ConsumerGroups:
     """All groups, with indexes that keep the cost of a change proportional to its size."""
 
-    def __init__(self, bump: Callable[[], int]) -> None:
-        """Create empty tables; `bump` notes a visible change and returns its metadata version."""
+    def __init__(
+        self, bump: Callable[[], int], coordinated: Callable[[ConsumerGroup, str], None]
+    ) -> None:
+        """Create empty tables.
+
+        Args:
+            bump: notes a visible change and returns its metadata version.
+            coordinated: is told of a group that has a new coordinator, or epoch, and of the former one.
+        """
         self.by_name: dict[str, ConsumerGroup] = {}
         self.next_id = 1
         self.changes: ChangeIndex[str] = ChangeIndex()
@@ -151,6 +158,7 @@ class ConsumerGroups:
         self.pending: dict[ConsumerGroup, None] = {}
         """Groups whose target is older than their epoch (derived)."""
         self.bump = bump
+        self._coordinated = coordinated
 
     # ── groups ──────────────────────────────────────────────────────────────────────────────────
 
@@ -203,12 +211,14 @@ class ConsumerGroups:
 
     def coordinate(self, group: ConsumerGroup, broker: str) -> None:
         """Set or restart the coordinator of a group; "" for none."""
+        was = group.coordinator
         _discard(self.coordinated, group.coordinator, group)
         self.coordinated.setdefault(broker, {})[group] = None
         group.coordinator = broker
         group.coordinator_epoch += 1
         self.touch(group)
         group.coordinator_version = group.version
+        self._coordinated(group, was)
 
     # ── topics ──────────────────────────────────────────────────────────────────────────────────
 

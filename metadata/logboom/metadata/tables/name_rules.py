@@ -6,7 +6,10 @@ The rule for topic names is in `logboom.wire.names`.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
+
+from logboom.wire.listeners import MAX_LISTENERS, SECURITIES, ListenerView
 
 BROKER_ID: Final = re.compile(r"[a-z0-9-]{1,64}")
 BROKER_RULE: Final = "1 to 64 of the characters a-z 0-9 -"
@@ -24,8 +27,6 @@ MAX_FILTER: Final = 4096
 """Maximum length of the filter of one topic, in characters."""
 MAX_RANGES: Final = 4096
 """Maximum size of the finished ranges of one queue, in bytes."""
-MAX_QUEUES: Final = 1024
-"""Maximum queues of a topic."""
 MAX_REPLICAS: Final = 15
 MAX_PRODUCER_IDS: Final = 1_000_000
 """Maximum producer ids that one command may reserve."""
@@ -53,6 +54,19 @@ def member_id_fault(member: str, what: str = "member id") -> str | None:
     if MEMBER_ID.fullmatch(member):
         return None
     return f"{what} {member[:160]!r} is not allowed: use {MEMBER_RULE}"
+
+
+def listeners_fault(listeners: Sequence[ListenerView]) -> str | None:
+    """Return why these are not the listeners of a node, in one line, or None."""
+    if len(listeners) > MAX_LISTENERS:
+        return f"{len(listeners)} listeners: a node has at most {MAX_LISTENERS}"
+    for each in listeners:
+        if each.security not in SECURITIES:
+            return f"listener {each.name[:80]!r}: {each.security[:80]!r} is no security"
+        fault = endpoint_fault(each.endpoint)
+        if fault is not None:
+            return fault
+    return None
 
 
 def endpoint_fault(endpoint: str) -> str | None:

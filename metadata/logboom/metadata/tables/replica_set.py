@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 Ids: TypeAlias = tuple[str, ...]
 Tail: TypeAlias = tuple[int, int, int]
 """(epoch of the last entry, end offset, end side) of a replica, compared as a tuple (Q13)."""
+StandingKey: TypeAlias = (
+    tuple[Ids, str, Ids, Ids, Ids, Ids, Ids] | tuple[Ids, str, Ids, Ids, Ids, Ids, Ids, Ids, Ids]
+)
+"""The value of a replica set, see `ReplicaSet.key`."""
 NO_TAILS: Final[Mapping[str, Tail]] = {}
 
 
@@ -22,6 +27,7 @@ class ReplicaSet:
     """The replicas of a queue and the role of each. Compared by identity: see `intern_replica_set`.
 
     isr ⊆ replicas and is never empty; the leader, if any, is in it. eligible ∩ isr is empty.
+    While a move is under way, `replicas` are those of its target, then those that it removes.
     """
 
     replicas: Ids
@@ -38,23 +44,56 @@ class ReplicaSet:
     lost: Ids = ()
     """The last ISR member, if its store was replaced (Q3): it holds nothing and must not be
     elected."""
+    adding: Ids = ()
+    """Replicas that a move brings; outside the ISR they count for nothing (M1)."""
+    removing: Ids = ()
+    """Replicas that a move takes away once it completes (M2); the last of `replicas`."""
 
-    shown: tuple[list[str], list[str], list[str]] = field(init=False)
-    """(replicas, isr, eligible) for views, which share them; do not modify."""
+    shown: tuple[list[str], list[str], list[str], list[str], list[str]] = field(init=False)
+    """(replicas, isr, eligible, adding, removing) for views, which share them; do not modify."""
 
     def __post_init__(self) -> None:
         """Build the lists once for all queues that share this replica set."""
-        shown = (list(self.replicas), list(self.isr), list(self.eligible))
-        object.__setattr__(self, "shown", shown)
+        parts = (self.replicas, self.isr, self.eligible, self.adding, self.removing)
+        object.__setattr__(self, "shown", tuple(map(list, parts)))
+
+    @property
+    def moving(self) -> bool:
+        """True while a move is under way."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> Ids:
+        """The replicas once the move is done."""
+        removing = self.removing
+        return tuple(r for r in self.replicas if r not in removing) if removing else self.replicas
+
+    @property
+    def original(self) -> Ids:
+        """The replicas without the move."""
+        adding = self.adding
+        return tuple(r for r in self.replicas if r not in adding) if adding else self.replicas
+
+    @property
+    def uncounted(self) -> Ids:
+        """Replicas that are being added and are not known to hold everything (M1)."""
+        return tuple(r for r in self.adding if r not in self.isr and r not in self.eligible)
 
     @property
     def displaced(self) -> bool:
         """True if the leader is not the preferred replica."""
         return self.leader is not None and self.leader != self.replicas[0]
 
-    def key(self) -> tuple[Ids, str, Ids, Ids, Ids, Ids, Ids]:
-        """Return its value as a sortable tuple; a leader of None is ""."""
-        return (
+    def equals(self, other: ReplicaSet) -> bool:
+        """Return True if it has the same value, whether or not it is the same object."""
+        return _PARTS(self) == _PARTS(other) and self.key() == other.key()
+
+    def key(self) -> StandingKey:
+        """Return its value as a sortable tuple; a leader of None is "".
+
+        The last two parts are left out while no move is under way.
+        """
+        settled = (
             self.replicas,
             self.leader or "",
             self.isr,
@@ -63,9 +102,14 @@ class ReplicaSet:
             self.damaged,
             self.lost,
         )
+        if self.adding or self.removing:
+            return (*settled, self.adding, self.removing)
+        return settled
 
 
-_interned: Final[dict[tuple[Ids, str, Ids, Ids, Ids, Ids, Ids], ReplicaSet]] = {}
+_PARTS: Final = attrgetter("isr", "suspect")
+"""What most replica sets that differ differ in."""
+_interned: Final[dict[StandingKey, ReplicaSet]] = {}
 _MAX_INTERNED: Final = 200_000
 
 
@@ -77,6 +121,8 @@ def intern_replica_set(
     suspect: Iterable[str] = (),
     damaged: Iterable[str] = (),
     lost: Iterable[str] = (),
+    adding: Iterable[str] = (),
+    removing: Iterable[str] = (),
 ) -> ReplicaSet:
     """Return the replica set of this value; sets are put into placement order."""
 
@@ -92,9 +138,11 @@ def intern_replica_set(
         ordered(suspect),
         ordered(damaged),
         ordered(lost),
+        ordered(adding),
+        ordered(removing),
     )
     if len(_interned) > _MAX_INTERNED:
-        # This is only a cache: equal replica sets that are two objects cost nothing but memory.
+        # Only a cache: nothing may be decided by whether two equal replica sets are one object.
         _interned.clear()
     return _interned.setdefault(made.key(), made)
 
@@ -117,6 +165,8 @@ def _with(
         s.suspect if suspect is None else suspect,
         s.damaged if damaged is None else damaged,
         s.lost if lost is None else lost,
+        s.adding,
+        s.removing,
     )
 
 
@@ -175,7 +225,12 @@ def lose_store(s: ReplicaSet, broker: str, need: int) -> ReplicaSet:
 
 
 def mark_suspect(s: ReplicaSet, broker: str, need: int) -> ReplicaSet:
-    """Note that a replica may have lost synced data; it leaves an ISR with other members (Q13)."""
+    """Note that a replica may have lost synced data; it leaves an ISR with other members (Q13).
+
+    One that is just being added has nothing yet that counts (M1).
+    """
+    if broker in s.uncounted:
+        return s
     left = leave(s, broker, need, trusted=True)
     return _with(left, leader=left.leader, suspect={*left.suspect, broker})
 
@@ -210,12 +265,29 @@ def relieve(s: ReplicaSet, full: Collection[str], alive: Collection[str], need: 
     return _with(set_isr(s, stay, need), leader=leader)
 
 
+def hand_over(
+    s: ReplicaSet,
+    leaving: Collection[str],
+    alive: Collection[str],
+    elected_last: Collection[str],
+) -> ReplicaSet:
+    """Move a leadership from a broker that is `leaving` to a better one, if there is one (M6).
+
+    That is a sound, live member of the ISR that is not `elected_last`.
+    """
+    if s.leader is None or s.leader not in leaving:
+        return s
+    unfit = {*s.suspect, *s.damaged, *s.lost, *elected_last}
+    better = next((r for r in s.isr if r in alive and r not in unfit), None)
+    return s if better is None else _with(s, leader=better)
+
+
 def elect(
     s: ReplicaSet,
     alive: Collection[str],
     need: int,
     *,
-    full: Collection[str] = (),
+    elected_last: Collection[str] = (),
     unclean: bool = False,
     last: str | None = None,
     tails: Mapping[str, Tail] = NO_TAILS,
@@ -224,12 +296,12 @@ def elect(
 
     The order of preference is: a sound ISR member; a sound eligible replica (which becomes the only
     ISR member); the greatest tail, if all candidates are suspect (Q13); a damaged ISR member (Q14);
-    and, if the topic allows unclean elections, any replica. Within a class, `last` and brokers
-    whose disks are `full` come last.
+    and, if the topic allows unclean elections, any replica. Within a class, `last` and the
+    brokers that are `elected_last` come last.
     """
     order = s.replicas if last is None else (*_without(s.replicas, last), last)
-    if full:
-        order = tuple(sorted(order, key=lambda broker: broker in full))
+    if elected_last:
+        order = tuple(sorted(order, key=lambda broker: broker in elected_last))
     unsound = {*s.suspect, *s.damaged, *s.lost}
     sound = [r for r in order if r in alive and r not in unsound]
     for broker in sound:
@@ -246,7 +318,8 @@ def elect(
         if broker in alive and broker in s.isr and broker in s.damaged and broker not in s.lost:
             return _with(s, leader=broker)
     if unclean:
-        candidates = sound or [r for r in order if r in alive]
+        counted = [r for r in order if r in alive and r not in s.uncounted]
+        candidates = [r for r in counted if r not in unsound] or counted
         if candidates:
             return force_leader(s, candidates[0])
     return _with(s, leader=None)
@@ -270,15 +343,20 @@ def _greatest_suspect(
     candidates = {*s.isr, *s.eligible} - {*s.damaged, *s.lost}
     if not candidates or not candidates <= set(s.suspect):
         return None
-    if len(s.suspect) == 1:
-        only = s.suspect[0]
-        return only if only in alive else None
+    suspect = [r for r in s.suspect if r not in s.uncounted]
+    if len(suspect) == 1:
+        return suspect[0] if suspect[0] in alive else None
     if not candidates <= set(tails):
         return None
-    heard = [r for r in s.suspect if r in tails and r not in s.damaged and r not in s.lost]
+    heard = [r for r in suspect if r in tails and r not in s.damaged and r not in s.lost]
     # max returns the first of equals, in placement order.
     greatest = max(heard, key=lambda r: tails[r])
     return greatest if greatest in alive else None
+
+
+def led_by(s: ReplicaSet, leader: str | None) -> ReplicaSet:
+    """Return the same replica set with another leader, or without one."""
+    return _with(s, leader=leader)
 
 
 def force_leader(s: ReplicaSet, broker: str) -> ReplicaSet:

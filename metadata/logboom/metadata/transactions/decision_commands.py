@@ -158,19 +158,25 @@ def _refuse_app_id(app_id: str) -> CommandOutcome | None:
 
 def _refuse_fields(command: Decide) -> CommandOutcome | None:
     """Refuse fields that are invalid whatever the tables hold; brokers write them to their logs."""
-    sequence, attempt = command.sequence, command.attempt
+    return decision_fault(command.sequence, command.attempt, command.parked)
+
+
+def decision_fault(
+    sequence: int, attempt: int, parked: list[ParkedBatches]
+) -> CommandOutcome | None:
+    """Refuse a decision that no log can hold, whatever the tables say, or return None."""
     if not (0 <= sequence < NUMBERS and -NUMBERS <= attempt < NUMBERS):
         text = f"sequence {sequence}, attempt {attempt}: a sequence is 0 or more, both have 64 bits"
         return refused("INVALID_ARGUMENT", text)
-    places = sum(len(p.places) for p in command.parked)
+    places = sum(len(p.places) for p in parked)
     if places > MAX_HANDLES:
         text = (
             f"{places} parked batches in one decision: {MAX_HANDLES} at most, send larger batches"
         )
         return refused("TOO_LARGE", text)
-    if len({(p.topic_id, p.queue) for p in command.parked}) != len(command.parked):
+    if len({(p.topic_id, p.queue) for p in parked}) != len(parked):
         return refused("INVALID_ARGUMENT", "a queue is named twice: name all its batches together")
-    for p in command.parked:
+    for p in parked:
         if len(set(p.places)) != len(p.places):
             return refused("INVALID_ARGUMENT", "a parked batch is named twice: name it once")
         if not all(0 <= offset < MAX_OFFSET and 0 <= side < SIDES for offset, side in p.places):

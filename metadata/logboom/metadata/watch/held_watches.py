@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from logboom.wire.actor import PeerAddress
+from logboom.wire.sight import Sight
 
 MAX_HOLDS: Final = 50_000
 """Maximum number of held requests; more are answered BUSY."""
 MAX_NAMES: Final = 2_000_000
 """Maximum number of topic and group names in all held requests."""
+MAX_NAME_BYTES: Final = 64 * 1024 * 1024
+"""Maximum memory of these names. Their length is up to whoever asks, and may be megabytes."""
 MAX_WAIT_S: Final = 60.0
 """Maximum seconds for which a request is held."""
 
@@ -35,6 +38,17 @@ class HeldWatch:
     """A broker that gets the members of the groups it coordinates, and of no others."""
     decisions: bool = False
     """True if it wants decisions on transactions."""
+    access: bool = False
+    """True if it wants users and access rules."""
+    from_node: bool = False
+    """True if a node asks, which is shown all listeners of each node."""
+    sight: Sight | None = None
+    """What its user may see; None: everything."""
+    name_bytes: int = field(init=False)
+    """Memory of the names that it holds."""
+
+    def __post_init__(self) -> None:
+        self.name_bytes = _memory_of(self.topics or ()) + _memory_of(self.groups or ())
 
     @property
     def names(self) -> int:
@@ -42,17 +56,52 @@ class HeldWatch:
         return len(self.topics or ()) + len(self.groups or ())
 
 
+def _memory_of(names: Collection[str]) -> int:
+    # One character beyond ASCII may widen all others of its string to four bytes.
+    return sum(len(name) if name.isascii() else 4 * len(name) for name in names)
+
+
+def _is_interested(
+    hold: HeldWatch, topics: Collection[str] | None, groups: Collection[str]
+) -> bool:
+    return (
+        hold.topics is None
+        or not hold.topics.isdisjoint(topics or ())
+        or (bool(groups) if hold.groups is None else not hold.groups.isdisjoint(groups))
+    )
+
+
+def _may_learn(
+    hold: HeldWatch,
+    sight: Sight,
+    topics: Collection[str],
+    groups: Collection[str],
+    *,
+    access: bool,
+) -> bool:
+    """True if a user asked for what changed, and may describe it, or if its rights changed."""
+    if access and sight.changed_after(hold.version):
+        return True
+    named = topics if hold.topics is None else hold.topics.intersection(topics)
+    if any(sight.topic(name) for name in named):
+        return True
+    named = groups if hold.groups is None else hold.groups.intersection(groups)
+    return any(sight.group(name) for name in named)
+
+
 class HeldWatches:
     """The held requests of one name server."""
 
     def __init__(self) -> None:
         self._holds: dict[tuple[PeerAddress, int], HeldWatch] = {}
-        self._of_decisions: dict[tuple[PeerAddress, int], HeldWatch] = {}
-        """Requests for decisions: from brokers, few among many clients."""
+        self._of_brokers: dict[tuple[PeerAddress, int], HeldWatch] = {}
+        """Requests for decisions or access rules: from brokers, few among many clients."""
         self._deadlines: list[tuple[float, int, HeldWatch]] = []
         self._count = 0
         self._names = 0
         """Number of topic and group names in all held requests."""
+        self._name_bytes = 0
+        """Memory of these names."""
 
     def __len__(self) -> int:
         return len(self._holds)
@@ -65,10 +114,13 @@ class HeldWatches:
             self._remove(replaced)
         if len(self._holds) >= MAX_HOLDS or self._names + hold.names > MAX_NAMES:
             return False
+        if self._name_bytes + hold.name_bytes > MAX_NAME_BYTES:
+            return False
         self._holds[key] = hold
         self._names += hold.names
-        if hold.decisions:
-            self._of_decisions[key] = hold
+        self._name_bytes += hold.name_bytes
+        if hold.decisions or hold.access:
+            self._of_brokers[key] = hold
         self._count += 1
         heapq.heappush(self._deadlines, (hold.deadline, self._count, hold))
         if len(self._deadlines) > 64 + 4 * len(self._holds):
@@ -94,34 +146,43 @@ class HeldWatches:
         *,
         everybody: bool,
         decisions: bool = False,
+        access: bool = False,
     ) -> list[HeldWatch]:
         """Remove and return the requests that a change to `version` concerns.
 
-        `topics` and `groups` are the names that changed; `decisions` is True if any decision did.
+        `topics` and `groups` are the names that changed; `decisions` and `access` are True if
+        any decision, or any user or access rule did.
         With `everybody`, brokers or name servers changed too, or the changes are not known.
         """
-        others = everybody or bool(topics) or bool(groups)
+        others = everybody or access or bool(topics) or bool(groups)
         woken = [
             hold
-            for hold in (self._holds if others else self._of_decisions).values()
+            for hold in (self._holds if others else self._of_brokers).values()
             if hold.version < version
             and (
                 everybody
                 or (decisions and hold.decisions)
-                or hold.topics is None
-                or not hold.topics.isdisjoint(topics or ())
-                or (bool(groups) if hold.groups is None else not hold.groups.isdisjoint(groups))
+                or (access and hold.access)
+                or (
+                    _is_interested(hold, topics, groups)
+                    if hold.sight is None
+                    else _may_learn(hold, hold.sight, topics or (), groups, access=access)
+                )
             )
         ]
         for hold in woken:
             self._remove(hold)
         return woken
 
-    def forget(self, addresses: Collection[PeerAddress]) -> None:
-        """Drop the requests of peers that are gone."""
+    def forget(self, addresses: Collection[PeerAddress]) -> list[HeldWatch]:
+        """Drop the requests of peers that are gone, and return them."""
+        if not addresses:
+            return []
         gone = set(addresses)
-        for hold in [h for h in self._holds.values() if h.address in gone]:
+        dropped = [h for h in self._holds.values() if h.address in gone]
+        for hold in dropped:
             self._remove(hold)
+        return dropped
 
     def deadline(self) -> float | None:
         """Return when the first request expires."""
@@ -137,5 +198,6 @@ class HeldWatches:
             return False
         del self._holds[hold.address, hold.id]
         self._names -= hold.names
-        self._of_decisions.pop((hold.address, hold.id), None)
+        self._name_bytes -= hold.name_bytes
+        self._of_brokers.pop((hold.address, hold.id), None)
         return True

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
 from logboom.metadata.tables.cluster_state import ClusterState
 from logboom.metadata.watch.held_watches import MAX_WAIT_S, HeldWatch, HeldWatches
 from logboom.metadata.watch.watch_views import view_since
-from logboom.wire.acceptor import error_frames
+from logboom.wire.acceptor import PeerSession, error_frames
 from logboom.wire.actor import Effects, PeerAddress, Send
-from logboom.wire.errors import LogboomError, Unavailable
+from logboom.wire.errors import LogboomError, Unauthenticated, Unavailable
 from logboom.wire.frames import encode
+from logboom.wire.listeners import Security
 from logboom.wire.messages import Watch, WatchResult
+from logboom.wire.sight import Sight
+from logboom.wire.told_endpoints import endpoints_told
 from logboom.wire.view import NameServerView
 
 NOTHING_SHOWN: Final = -1
@@ -37,29 +40,49 @@ class WatchHost(Protocol):
 class WatchHandler:
     """The handler of WATCH: it answers at once if there is news, and holds other requests."""
 
-    def __init__(self, node_id: str, insight: WatchHost) -> None:
+    def __init__(
+        self,
+        node_id: str,
+        insight: WatchHost,
+        securities: Mapping[str, Security],
+        sight_of: Callable[[PeerSession], Sight | None],
+    ) -> None:
+        """Create the handler.
+
+        Args:
+            node_id: this name server.
+            insight: the name server's state.
+            securities: the security of each listener of this node, by name.
+            sight_of: returns what a peer may see (`Authorizer.sight`).
+        """
         self.watches = HeldWatches()
         self.members: list[NameServerView] = []
         """The name servers, which every answer lists."""
         self._id = node_id
         self._insight = insight
+        self._securities = securities
+        self._sight_of = sight_of
         self._shown = NOTHING_SHOWN
         """Version that all held requests have been compared with."""
 
-    def take(self, address: PeerAddress, message: Watch, out: Effects, now: float) -> None:
+    def take(self, peer: PeerSession, message: Watch, out: Effects, now: float) -> None:
         """Answer or hold a request."""
         topics = None if message.topics is None else frozenset(message.topics)
         wait = min(MAX_WAIT_S, max(0, min(message.wait_ms, message.timeout_ms)) / 1000)
         groups = None if message.groups is None else frozenset(message.groups)
+        sight = self._sight_of(peer)
         hold = HeldWatch(
-            address,
+            peer.address,
             message.id,
             message.version,
             topics,
             now + wait,
             groups,
             message.members_at,
-            message.decisions,
+            message.decisions and sight is None,
+            message.access and peer.kind != "client",
+            peer.kind != "client",
+            sight,
         )
         # Compared with the version that the held requests have seen: a change in this turn still
         # wakes this one.
@@ -76,15 +99,30 @@ class WatchHandler:
         *,
         everybody: bool,
         decisions: bool = False,
+        access: bool = False,
     ) -> None:
         """Answer all held requests that a growth of the applied version concerns."""
         cluster = self._insight.cluster
         self._shown = cluster.version
         if cluster.cluster_id:
             for hold in self.watches.take_woken(
-                cluster.version, topics, groups, everybody=everybody, decisions=decisions
+                cluster.version,
+                topics,
+                groups,
+                everybody=everybody,
+                decisions=decisions,
+                access=access,
             ):
                 self._show(hold, out)
+
+    def end_sessions(self, addresses: Collection[PeerAddress], out: Effects) -> None:
+        """Refuse the held requests of sessions whose keys are not accepted any more."""
+        for hold in self.watches.forget(addresses):
+            self._end(hold, out)
+
+    def _end(self, hold: HeldWatch, out: Effects) -> None:
+        error = Unauthenticated("the key of this connection is not accepted any more")
+        out.sends.append(Send(hold.address, error_frames(hold.id, error)))
 
     def end_due(self, out: Effects, now: float) -> None:
         """Answer held requests that have expired: nothing changed, or this node is behind."""
@@ -99,6 +137,9 @@ class WatchHandler:
                 self._show(hold, out)
 
     def _show(self, hold: HeldWatch, out: Effects) -> None:
+        if hold.sight is not None and not hold.sight.is_current():
+            self._end(hold, out)
+            return
         view = view_since(
             self._insight.cluster,
             hold.version,
@@ -108,7 +149,12 @@ class WatchHandler:
             hold.groups,
             hold.members_at,
             decisions=hold.decisions,
+            access=hold.access,
+            sight=hold.sight,
         )
+        if not hold.from_node:
+            listener = hold.address.listener
+            view = endpoints_told(view, listener, self._securities[listener])
         out.sends.append(Send(hold.address, encode(WatchResult(hold.id, view))))
 
     def _refuse(self, hold: HeldWatch, why: str, out: Effects, code: str = "UNAVAILABLE") -> None:

@@ -56,6 +56,11 @@ class Lease:
         self.end()
         self._over = True
 
+    @property
+    def given_up(self) -> bool:
+        """True if it was given up, and not lost."""
+        return self._over
+
     def holds(self, now: float) -> bool:
         """True if the lease holds at `now`."""
         return now < self.until

@@ -16,6 +16,7 @@ from logboom.wire.name_servers import NameServers
 from logboom.wire.routes import Routes
 from logboom.wire.session import Reply
 from logboom.wire.session_table import RequestHandle
+from logboom.wire.told_endpoints import endpoints_dialled
 
 HOLD_MS: Final = 10_000
 """Milliseconds for which a name server may hold the WATCH of this broker."""
@@ -35,8 +36,15 @@ class MetadataWatcher(Service):
         servers: NameServers,
         groups: GroupRoutes,
         on_change: Callable[[list[str], list[str], BrokerTurn], None],
+        *,
+        encrypt: bool = False,
     ) -> None:
-        """Create a watcher; `on_change` gets the names of changed and deleted topics and groups."""
+        """Create a watcher.
+
+        `on_change` gets the names of changed and deleted topics and groups. `encrypt` is True if
+        this broker has a key pair.
+        """
+        self._encrypt = encrypt
         self._routes = routes
         self._groups = groups
         self._links = links
@@ -46,6 +54,8 @@ class MetadataWatcher(Service):
         self._asked: RequestHandle | None = None
         self._asked_at = 0.0
         self._ask_at = float("-inf")
+        self._wants_all = False
+        """True if changes of access rules came that this broker has no copy of."""
         self.failures = 0
 
     def step(self, turn: BrokerTurn) -> None:
@@ -66,12 +76,13 @@ class MetadataWatcher(Service):
         message = Watch(
             0,
             timeout_ms,
-            self._routes.version,
+            -1 if self._wants_all else self._routes.version,
             None,
             HOLD_MS,
             groups=None,
             members_at=members_at,
             decisions=True,
+            access=True,
         )
         self._asked_at = turn.mono
         self._asked = self._links.request(
@@ -109,8 +120,12 @@ class MetadataWatcher(Service):
         if isinstance(reply.message, WatchResult):
             self.failures = 0
             self._ask_at = turn.mono
-            view = reply.message.view
+            view = endpoints_dialled(reply.message.view, encrypt=self._encrypt)
             before = self._routes.version
+            # The first answers may have come from an older version that knows no access rules.
+            self._wants_all = (
+                view.access is not None and not view.full and not self._routes.access.known
+            )
             changed = self._routes.update(view)
             groups = self._groups.update(view)
             self._servers.learn(self._routes)

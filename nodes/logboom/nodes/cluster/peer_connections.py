@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from logboom.nodes.turn import BrokerTurn, Service
+from logboom.wire.actor import HandshakeFailed
 from logboom.wire.base import Request
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
@@ -50,6 +51,10 @@ class PeerConnections(Service):
     def receive(self, endpoint: str, frames: Sequence[Frame], turn: BrokerTurn) -> None:
         """Take frames from a node that this broker dialled."""
         self._hand_out(self._sessions.receive(endpoint, frames, turn.out, turn.mono), turn)
+
+    def handshake_failed(self, failure: HandshakeFailed, turn: BrokerTurn) -> None:
+        """Take the failure of a connection that this broker dialled."""
+        self._hand_out(self._sessions.handshake_failed(failure, turn.mono), turn)
 
     def step(self, turn: BrokerTurn) -> None:
         """Ping, redial and expire what is due."""

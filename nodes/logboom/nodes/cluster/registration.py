@@ -16,7 +16,9 @@ from logboom.nodes.cluster.peer_connections import PeerConnections
 from logboom.nodes.cluster.proposal_queue import ProposalQueue
 from logboom.nodes.config import HEARTBEAT
 from logboom.nodes.turn import BrokerTurn, Figures, Service
+from logboom.wire.actor import note
 from logboom.wire.commands import CommandResult, RegisterBroker
+from logboom.wire.features import SOFTWARE
 from logboom.wire.messages import Heartbeat, HeartbeatGranted
 from logboom.wire.name_servers import NameServers
 from logboom.wire.session import Reply
@@ -51,10 +53,12 @@ class Registration(Service):
         servers: NameServers,
         proposals: ProposalQueue,
         host: RegistrationHost,
+        max_request_bytes: int = 0,
     ) -> None:
         """Create an unregistered broker.
 
         `command` registers this process; each attempt numbers its incarnation, and dates it.
+        Heartbeats tell `max_request_bytes`.
         """
         self.lease = Lease()
         self.instance_epoch = -1
@@ -68,11 +72,16 @@ class Registration(Service):
         self._servers = servers
         self._proposals = proposals
         self._host = host
+        self._max_request_bytes = max_request_bytes
         self._attempts = 0
         self._asking = False
         self._heartbeat_at = 0.0
         self._register_at = float("-inf")
         self._registering = False
+        self._lapsed_at: float | None = None
+        """When the lease of this registration ended; None while it holds, or before the first."""
+        self._held = False
+        """True if the lease held at the last look."""
 
     @property
     def registered(self) -> bool:
@@ -81,6 +90,7 @@ class Registration(Service):
 
     def step(self, turn: BrokerTurn) -> None:
         """Register, or send the heartbeat that is due."""
+        self._watch_lease(turn)
         if not self.registered:
             if not self._registering and turn.mono >= self._register_at:
                 self._register(turn)
@@ -91,12 +101,26 @@ class Registration(Service):
         """Return when `step` is due next."""
         if not self.registered:
             return float("inf") if self._registering else self._register_at
-        return float("inf") if self._asking else self._heartbeat_at
+        beat_at = float("inf") if self._asking else self._heartbeat_at
+        return min(beat_at, self.lease.until) if self._held else beat_at
+
+    def _watch_lease(self, turn: BrokerTurn) -> None:
+        """Note that the lease has lapsed, or holds again."""
+        held, self._held = self._held, self.lease.holds(turn.mono)
+        if held and not self._held and self.registered and not self.lease.given_up:
+            self._lapsed_at = turn.mono
+            text = "no name server has granted a heartbeat in time: `logboom doctor` says why"
+            turn.out.notes.append(note("lease_lost", text=text))
+        elif self._held and self._lapsed_at is not None:
+            seconds = round(turn.mono - self._lapsed_at, 1)
+            turn.out.notes.append(note("lease_regained", seconds=seconds))
+            self._lapsed_at = None
 
     def end(self, turn: BrokerTurn) -> None:
         """End the instance epoch, which the name server no longer knows, and register again."""
         if not self.registered:
             return
+        turn.out.notes.append(note("registration_lost", instance_epoch=self.instance_epoch))
         self.instance_epoch = self.version = -1
         self.lease.end()
         self._proposals.drop_all()
@@ -124,6 +148,7 @@ class Registration(Service):
         self._registering = False
         if result.code or not isinstance(result.value, int):
             self.refusal = result.text or result.code
+            turn.out.notes.append(note("registration_refused", text=self.refusal))
             self._register_at = turn.mono + HEARTBEAT
             return
         self.refusal = ""
@@ -138,7 +163,17 @@ class Registration(Service):
         sent_at, epoch = turn.mono, self.instance_epoch
         endpoint = self._servers.leader()
         silent = self._host.unheard(sent_at)
-        message = Heartbeat(0, int(HEARTBEAT * 1000), self._command.broker, epoch, silent)
+        timeout_ms = int(HEARTBEAT * 1000)
+        message = Heartbeat(
+            0,
+            timeout_ms,
+            self._command.broker,
+            epoch,
+            silent,
+            self._max_request_bytes,
+            SOFTWARE,
+            self._command.features,
+        )
         self._links.request(
             endpoint,
             message,

@@ -7,7 +7,7 @@ cannot be read is damage of the replica like any other (Q14).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
@@ -17,7 +17,7 @@ from logboom.nodes.compaction.compaction_pass import limit_of
 from logboom.nodes.log.keys import Position
 from logboom.nodes.replica.entry_reader import DamagedEntry
 from logboom.nodes.replica.replica import QueueKey, Replica
-from logboom.nodes.turn import BrokerTurn, Figures, Service
+from logboom.nodes.turn import LOOKED_PER_STEP, BrokerTurn, Figures, Service
 from logboom.wire.errors import DataDamaged
 
 TURN_UNITS: Final = 256
@@ -44,12 +44,14 @@ class Compactor(Service):
         """
         self._queues = context.queues
         self._routes = context.routes
-        self._rate = context.config.compaction_messages_per_s
+        self._settings = context.settings
         self._stats = context.stats
         self._found = found
         self._lacking = lacking
         self._due: dict[QueueKey, Replica] = {}
-        self._next_at = float("-inf")
+        self._worked_at = float("-inf")
+        self._spent: int | None = None
+        """Messages that the last turn processed; None if it left nothing to do."""
         self._turn: BrokerTurn | None = None
         """The last turn that made copies."""
         self._copied = 0
@@ -68,7 +70,12 @@ class Compactor(Service):
 
     def deadline(self) -> float:
         """Return when `advance` is due next."""
-        return self._next_at if self._due else float("inf")
+        return self._next_at() if self._due else float("inf")
+
+    def _next_at(self) -> float:
+        if self._spent is None:
+            return self._worked_at + PASS_INTERVAL_S
+        return self._worked_at + self._spent / self._settings.compaction_messages_per_s
 
     def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
         """Follow changes of topics that begin or end their compaction."""
@@ -76,7 +83,17 @@ class Compactor(Service):
 
     def figures(self, now: float) -> Figures:
         """Return how many queues have yet to fetch copies."""
-        return {"copies_lacking": sum(each.compaction.lacks is not None for each in self._queues)}
+        *_, found = self.figure_steps(now)
+        return found
+
+    def figure_steps(self, now: float) -> Iterator[Figures]:
+        """Yield the same after some steps, since each queue has to be looked at."""
+        lacking = 0
+        for number, replica in enumerate([*self._queues], 1):
+            lacking += replica.compaction.lacks is not None
+            if number % LOOKED_PER_STEP == 0:
+                yield {}
+        yield {"copies_lacking": lacking}
 
     def configure(self, names: Iterable[str], turn: BrokerTurn) -> None:
         """Follow changes of these topics, or of who leads them."""
@@ -95,13 +112,13 @@ class Compactor(Service):
         elif compaction.on and not wanted:
             compaction.end(turn.writes)
             self._due.pop(replica.key, None)
-        elif compaction.on and leads:
+        elif compaction.on and leads and not replica.restoring:
             compaction.settle(turn.writes)
         self.moved(replica)
 
     def advance(self, turn: BrokerTurn) -> None:
         """Continue for a bounded amount of work, if it is time."""
-        if turn.mono < self._next_at or not self._due:
+        if not self._due or turn.mono < self._next_at():
             return
         left = TURN_UNITS
         for key in list(self._due):
@@ -110,6 +127,8 @@ class Compactor(Service):
             replica = self._due.pop(key)
             if self._queues.replicas.get(key) is not replica or replica.damage is not None:
                 continue
+            if replica.restoring:
+                continue  # It is noted again when the topic changes, which ends the restore.
             if not replica.compaction.may_stage(turn.writes):
                 self._due[key] = replica
                 continue
@@ -123,7 +142,7 @@ class Compactor(Service):
                 self._due[key] = replica
         spent = TURN_UNITS - left
         self._stats.count("compacted_messages", spent)
-        self._next_at = turn.mono + (spent / self._rate if self._due else PASS_INTERVAL_S)
+        self._worked_at, self._spent = turn.mono, spent if self._due else None
 
     def _advance(self, replica: Replica, units: int, turn: BrokerTurn) -> int:
         try:

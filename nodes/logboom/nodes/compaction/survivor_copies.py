@@ -119,7 +119,7 @@ def read_copy_page(
 ) -> CopyPage | None:
     """Read the survivors from span[0] to before span[1], the start of the follower's log.
 
-    None means that this replica has not compacted that far itself.
+    None means that this replica has not compacted that far itself, or still gets copies itself.
 
     Raises:
         DamagedEntry, DataDamaged: as `read_survivors`.
@@ -127,7 +127,7 @@ def read_copy_page(
     offset, stop = span
     if not replica.compaction.on:
         return CopyPage([], [], stop)
-    if stop > replica.compaction.horizon(replica.start):
+    if replica.compaction.lacks is not None or stop > replica.compaction.horizon(replica.start):
         return None
     limit = min(replica.hw, replica.written)
     most = min(room, PAGE_BYTES)

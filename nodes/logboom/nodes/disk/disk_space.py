@@ -13,6 +13,7 @@ from typing import Final
 
 from logboom.nodes.log.storage import Storage
 from logboom.wire.errors import Unavailable
+from logboom.wire.settings import LiveSettings
 
 INTERVAL: Final = 0.2
 """Seconds between two questions to the file system."""
@@ -24,20 +25,19 @@ RECOVERED: Final = 1.1
 class SpaceGauge:
     """The state of the disk, from which a broker decides whether it accepts writes."""
 
-    def __init__(self, storage: Storage, reserve_bytes: int, reserve_percent: float) -> None:
-        """Keep free the smaller of `reserve_bytes` and `reserve_percent` of the file system.
+    def __init__(self, storage: Storage, settings: LiveSettings) -> None:
+        """Keep free the smaller of `disk_reserve_bytes` and `disk_reserve_percent` of the settings.
 
         0 sets no reserve of its kind.
         """
         self._storage = storage
-        self._reserve_bytes = reserve_bytes
-        self._reserve_percent = reserve_percent
+        self._settings = settings
         self._asked: float | None = None
         self.free = 0
         """Bytes free, as last read and less what was written since."""
         self.total = 0
         """Bytes of the file system."""
-        self.reserve = reserve_bytes
+        self.reserve = settings.disk_reserve_bytes
         """Bytes that stay free."""
         self.full = False
         """The result of the last `check`."""
@@ -47,10 +47,11 @@ class SpaceGauge:
         if self._asked is None or now - self._asked >= INTERVAL:
             self._asked = now
             self.free, self.total = self._storage.space()
-            share = int(self.total * self._reserve_percent / 100)
+            share = int(self.total * self._settings.disk_reserve_percent / 100)
+            least = self._settings.disk_reserve_bytes
             # The smaller one: a small disk keeps room beside its share, a large one gives little
             # away.
-            self.reserve = min(self._reserve_bytes or share, share or self._reserve_bytes)
+            self.reserve = min(least or share, share or least)
         bar = self.reserve * RECOVERED if self.full else self.reserve
         self.full = self.free < bar
         return self.full

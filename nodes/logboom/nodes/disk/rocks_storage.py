@@ -16,7 +16,6 @@ docs/SAFETY.md, Q13).
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import re
 import secrets
@@ -55,6 +54,7 @@ from logboom.nodes.log.storage import (
     WriteSet,
 )
 from logboom.wire.errors import DataDamaged, StartError
+from logboom.wire.event_log import log_event
 
 LOG_BUFFER: Final = 64 * 1024 * 1024
 SMALL_BUFFER: Final = 32 * 1024 * 1024
@@ -78,6 +78,7 @@ _SEGMENT: Final = b"journal segment"
 _FILE: Final = re.compile(r"(\d+\.sst)|(\d+\.blob)|(MANIFEST-\d+)|(CURRENT)")
 """RocksDB names the damaged file first; with damage in any file it adds that the MANIFEST may be
 damaged."""
+_STALL: Final = re.compile(r"^Cumulative stall: (\d+):(\d+):([\d.]+) H:M:S", re.MULTILINE)
 _WAL: Final = "the write-ahead log"
 """RocksDB's own, of folders of formats 1 to 3 that were not opened since."""
 _JOURNAL: Final = "the journal"
@@ -93,7 +94,6 @@ _UNFLUSHED: Final = (
 """Properties of the default family, of which each is 0 after a flush."""
 _ENDED: Final = "Shutdown in progress"
 """What RocksDB says to a flush after its last one."""
-_log = logging.getLogger("logboom.nodes")
 
 
 def database_options(mode: DBRecoveryMode) -> Options:
@@ -293,7 +293,12 @@ class RocksStorage:
         else:
             return
         self.folder.mark("suspect", lost)
-        _log.error("data folder %s has lost synced data: %s. %s", self.folder.path, lost, _SUSPECT)
+        log_event(
+            "store_suspect",
+            folder=str(self.folder.path),
+            error=lost,
+            text=f"this data folder has lost synced data. {_SUSPECT}",
+        )
         # No later write gets the number of one that is lost.
         self._number = max(proven, replay.seen)
 
@@ -464,13 +469,26 @@ class RocksStorage:
     def condemn(self, reason: str) -> None:
         """Let the next opening create a new store, and keep this one aside (Q14)."""
         self.folder.mark("condemned", reason)
-        _log.error("the store in %s is given up: %s", self.folder.path, reason)
+        log_event("store_given_up", folder=str(self.folder.path), error=reason)
 
     def congested(self) -> bool:
         """Return True if the disk is behind with full write buffers, so that reading should pause."""
         # All families are flushed together, and each write puts an entry into the default one.
         waiting = self._database.property_int_value("rocksdb.num-immutable-mem-table")
         return (waiting or 0) >= BUFFERS - 3
+
+    def figures(self) -> dict[str, int | float]:
+        """Return how far RocksDB's compactions are behind, and for how long it held up writes."""
+        pending = (
+            family.property_int_value("rocksdb.estimate-pending-compaction-bytes") or 0
+            for family in self._families.values()
+        )
+        return {
+            "rocksdb_pending_compaction_bytes": sum(pending),
+            "rocksdb_stall_seconds": stall_seconds(
+                self._database.property_value("rocksdb.dbstats") or ""
+            ),
+        }
 
     def absolve(self) -> None:
         """Clear the mark of a suspect store, which the name servers know of by now."""
@@ -498,7 +516,7 @@ class RocksStorage:
                 self._families[family].compact_range(start, end, options)
             except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
                 # If RocksDB is broken for good, it refuses the loop's next write.
-                _log.error("cannot reclaim the room of removed messages: %s", _line(error))
+                log_event("reclaim_failed", error=_line(error))
                 return
 
     def close(self) -> None:
@@ -525,7 +543,16 @@ class RocksStorage:
             refused = self._refused(error)
             # A store that has failed refuses its last flush too.
             if not failed and not self.out_of_room:
-                _log.error("%s", refused)
+                log_event("store_failed", error=refused.text)
+
+
+def stall_seconds(stats: str) -> float:
+    """Return for how long RocksDB held up writes, by its own `stats` of a database."""
+    found = _STALL.search(stats)
+    if found is None:
+        return 0.0
+    hours, minutes, seconds = found.groups()
+    return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
 
 
 def has_room(path: Path) -> bool:
@@ -612,7 +639,7 @@ def _open_database(folder: DataFolder) -> Rdict:
         # Marked first: if we were killed after the next line, the log would look complete ever
         # after.
         folder.mark("suspect", reason)
-        _log.error("data folder %s: %s. %s", folder.path, reason, _SUSPECT)
+        log_event("store_suspect", folder=str(folder.path), error=reason, text=_SUSPECT)
         try:
             return _database(folder, DBRecoveryMode.point_in_time())
         except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
@@ -632,14 +659,14 @@ def _begin_anew(folder: DataFolder, reason: str) -> None:
     """Create a new, empty store under a new id; the other replicas have its data (Q3, Q14)."""
     aside = folder.set_aside()
     folder.unmark("suspect")
-    _log.error(
-        "data folder %s: %s. Every queue of this broker is affected: a new store begins and is filled "
-        "from the other replicas; the damaged one is kept as %s. A queue whose only replica is here stays "
-        "without a leader: `logboom store recover %s` brings back what the old store still holds of it",
-        folder.path,
-        reason,
-        aside.name,
-        aside,
+    log_event(
+        "store_set_aside",
+        folder=str(aside),
+        error=reason,
+        text="every queue of this broker is affected: a new store begins and is filled from the other "
+        f"replicas; the damaged one is kept as {aside.name}. A queue whose only replica is here stays "
+        f"without a leader: `logboom store recover {aside}` brings back what the old store still holds "
+        "of it",
     )
 
 

@@ -13,6 +13,7 @@ from logboom.wire.errors import (
 )
 from logboom.wire.group_messages import GroupAssigned
 from logboom.wire.group_view import GroupView, MemberView
+from logboom.wire.names import unknown_group_text
 from logboom.wire.routes import Routes
 
 
@@ -92,8 +93,7 @@ def moved() -> LogboomError:
 
 def unknown_group(group: str) -> LogboomError:
     """UNKNOWN_GROUP."""
-    text = f"group {group!r} does not exist: it is created when its first member joins"
-    return UnknownResource(text, "UNKNOWN_GROUP", group=group)
+    return UnknownResource(unknown_group_text(group), "UNKNOWN_GROUP", group=group)
 
 
 def unknown_member(group: str, member: str) -> LogboomError:

@@ -9,13 +9,13 @@ that changes. A broker without a lease coordinates nothing, since another may co
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.groups import group_answers
 from logboom.nodes.groups.coordinator_lookup import CoordinatorLookup
+from logboom.nodes.groups.member_access import MemberAccess
 from logboom.nodes.groups.member_requests import MOST_WAITING, MemberRequests
 from logboom.nodes.groups.member_sessions import MOST_STATUSES, MemberSessions
 from logboom.nodes.groups.pending_joins import PendingJoins, check_size
@@ -24,6 +24,7 @@ from logboom.nodes.groups.start_offsets import LeaderOffsets, StartOffsets
 from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
 from logboom.wire.acceptor import PeerSession
+from logboom.wire.actor import note
 from logboom.wire.commands import CommandResult
 from logboom.wire.errors import LogboomError
 from logboom.wire.group_commands import ExpireMembers
@@ -38,8 +39,6 @@ from logboom.wire.group_messages import (
     MemberStatus,
 )
 from logboom.wire.group_view import GroupView
-
-LOG = logging.getLogger("logboom.nodes")
 
 STALL_S: Final = 1.5
 """Seconds between two turns after which no member counts as silent, since the broker's own loop had
@@ -59,6 +58,7 @@ class GroupCoordinator(Service):
 
     def __init__(self, context: BrokerContext, ends: LeaderOffsets) -> None:
         lookup = self._lookup = CoordinatorLookup(context)
+        self._access = MemberAccess(context)
         # A queue of its own, so that groups never delay leaderships.
         proposals = self._proposals = context.make_proposals("groups", COMMANDS_AT_ONCE)
         stats = self._stats = context.stats
@@ -68,7 +68,7 @@ class GroupCoordinator(Service):
         """The members of each group whose heartbeat is held."""
         self._ahead: dict[_Key, None] = {}
         """Members with a held heartbeat that this broker's metadata does not contain yet."""
-        self._joins = PendingJoins(lookup, proposals)
+        self._joins = PendingJoins(lookup, proposals, self._access)
         self.requests = MemberRequests(lookup, self.sessions, proposals, stats)
         self._starts = StartOffsets(lookup, context.links, ends, proposals, stats)
         self._topics = RetryTopics(lookup.routes, proposals)
@@ -145,6 +145,8 @@ class GroupCoordinator(Service):
             for place, (member, epoch) in enumerate(members):
                 if result.code or place >= len(codes) or codes[place]:
                     self.sessions.spare(group, member, epoch, later.mono)
+                else:
+                    later.out.notes.append(note("member_expired", group=group, member=member))
 
         epoch = self.sessions.groups[group].epoch
         command = ExpireMembers(group, self._lookup.me, epoch, members, turn.now.wall_ms)
@@ -173,7 +175,7 @@ class GroupCoordinator(Service):
         self._topics.ensure(head, turn)
         self._starts.update(head, turn.mono)
         coordinated = self.sessions.groups.get(name)
-        self._say(head, "" if coordinated is None else coordinated.fault)
+        self._say(head, "" if coordinated is None else coordinated.fault, turn)
         if coordinated is None or coordinated.epoch != head.coordinator_epoch:
             self._stats.count("coordinations")
             self.sessions.begin(known, turn.mono)
@@ -195,12 +197,15 @@ class GroupCoordinator(Service):
             self._wake((name, member), turn)
 
     @staticmethod
-    def _say(head: GroupView, before: str) -> None:
+    def _say(head: GroupView, before: str, turn: BrokerTurn) -> None:
         """Log whether a group's strategy leaves queues unassigned."""
         if head.fault and head.fault != before:
-            LOG.warning("group %s, strategy %s: %s", head.name, head.config.strategy, head.fault)
+            strategy = head.config.strategy
+            turn.out.notes.append(
+                note("allocation_failed", group=head.name, strategy=strategy, text=head.fault)
+            )
         elif before and not head.fault:
-            LOG.info("group %s: every queue has a member again", head.name)
+            turn.out.notes.append(note("allocation_complete", group=head.name))
 
     def fenced(self, turn: BrokerTurn) -> None:
         """Forget all proposals of the instance epoch, whose outcome is unknown."""
@@ -211,6 +216,12 @@ class GroupCoordinator(Service):
         self._starts.drop_all(turn.mono)
         self._topics.drop_all(turn)
         self.sessions.drop_all()
+
+    def rights_changed(self, turn: BrokerTurn) -> None:
+        """Refuse the held heartbeats of members that may not be members any more."""
+        for hold, error in self.holds.take_refused(self._access.refusal):
+            self._forget_hold((hold.message.group, hold.message.member))
+            turn.refuse(hold.address, hold.message.id, error)
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────
 
@@ -233,6 +244,11 @@ class GroupCoordinator(Service):
 
     def heartbeat(self, peer: PeerSession, message: GroupHeartbeat, turn: BrokerTurn) -> None:
         """Serve GROUPHEARTBEAT."""
+        forbidden = self._access.refusal(peer.address, message)
+        if forbidden is not None:
+            # It does not count as heard, so its queues go to others.
+            turn.refuse(peer.address, message.id, forbidden)
+            return
         session = self.sessions.heard(message.group, message.member, message.epoch, turn.mono)
         if session is not None:
             session.status = message.status[:MOST_STATUSES]
@@ -256,7 +272,11 @@ class GroupCoordinator(Service):
         coordinated = self.sessions.groups.get(message.group)
         if coordinated is not None and self._lookup.lease.holds(turn.mono):
             members = [
-                MemberStatus(name, max(0, int((turn.mono - session.heard) * 1000)), session.status)
+                MemberStatus(
+                    name,
+                    max(0, int((turn.mono - session.heard) * 1000)),
+                    self._access.shown_status(peer.address, session.status),
+                )
                 for name, session in sorted(coordinated.sessions.items())
             ]
             turn.answer(peer.address, GroupStatusResult(message.id, members))
@@ -276,6 +296,10 @@ class GroupCoordinator(Service):
         message, lookup = hold.message, self._lookup
         group, member, epoch = message.group, message.member, message.epoch
         error = lookup.refusal(group, member, epoch, turn.mono)
+        forbidden = self._access.refusal(hold.address, message) if error is None else None
+        if forbidden is not None:
+            turn.refuse(hold.address, message.id, forbidden)
+            return
         if error is None:
             known = lookup.groups.groups[group]
             view = known.members[member]

@@ -14,12 +14,12 @@ from logboom.nodes.groups.commit_batcher import CommitBatcher, check_size, split
 from logboom.nodes.groups.coordinator_lookup import CoordinatorLookup
 from logboom.nodes.groups.member_sessions import MemberSessions
 from logboom.nodes.groups.pending_joins import Asker
-from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import BrokerTurn
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.commands import CommandResult
 from logboom.wire.group_commands import LeaveGroup, QueueCommit, ReleaseQueues
 from logboom.wire.group_messages import GroupCommit, GroupCommitted, GroupLeave, GroupRelease
+from logboom.wire.stats import Statistics
 
 MOST_WAITING: Final = 10_000
 """Commands and commits that may wait for the raft group. More are rejected with BUSY."""

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 from logboom.nodes.cluster.proposal_queue import ProposalQueue
 from logboom.nodes.groups import group_answers
 from logboom.nodes.groups.coordinator_lookup import CoordinatorLookup
+from logboom.nodes.groups.member_access import MemberAccess
 from logboom.nodes.turn import BrokerTurn
 from logboom.wire.actor import PeerAddress
 from logboom.wire.commands import CommandResult
@@ -50,8 +51,11 @@ class _PendingJoin:
 class PendingJoins:
     """The joins that are not answered yet."""
 
-    def __init__(self, lookup: CoordinatorLookup, proposals: ProposalQueue) -> None:
+    def __init__(
+        self, lookup: CoordinatorLookup, proposals: ProposalQueue, access: MemberAccess
+    ) -> None:
         self._lookup = lookup
+        self._access = access
         self._proposals = proposals
         self._joining: dict[_JoinKey, _PendingJoin] = {}
 
@@ -166,10 +170,9 @@ class PendingJoins:
             answer.id = number
             turn.answer(address, answer)
 
-    @staticmethod
-    def _refuse(joining: _PendingJoin, error: LogboomError, turn: BrokerTurn) -> None:
+    def _refuse(self, joining: _PendingJoin, error: LogboomError, turn: BrokerTurn) -> None:
         for address, number in joining.askers:
-            turn.refuse(address, number, error)
+            turn.refuse(address, number, self._access.shown_mismatch(address, error))
 
 
 def check_size(message: GroupJoin) -> None:

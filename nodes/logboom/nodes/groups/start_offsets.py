@@ -16,7 +16,6 @@ from typing import Final, Protocol
 from logboom.nodes.cluster.peer_connections import PeerConnections
 from logboom.nodes.cluster.proposal_queue import ProposalQueue
 from logboom.nodes.groups.coordinator_lookup import CoordinatorLookup
-from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import BrokerTurn
 from logboom.wire.commands import CommandResult
 from logboom.wire.errors import LogboomError
@@ -24,6 +23,7 @@ from logboom.wire.group_commands import SetStart
 from logboom.wire.group_view import GroupView, QueueKey
 from logboom.wire.messages import OffsetForTime, OffsetForTimeResult, Offsets, OffsetsResult
 from logboom.wire.session import Reply
+from logboom.wire.stats import Statistics
 
 ASKED_AT_ONCE: Final = 64
 """Queues that one turn asks about."""

@@ -59,11 +59,19 @@ def _note(position: Position, head: BatchHead) -> _UnindexedEntry:
 class QueueIndex:
     """The index of one queue."""
 
-    def __init__(self, storage: Storage, topic_id: int, queue: int, log_start: int) -> None:
-        """Resume the pass at its checkpoint, or at the log's start."""
+    def __init__(
+        self, storage: Storage, topic_id: int, queue: int, log_start: int, *, resumes: bool = True
+    ) -> None:
+        """Resume the pass at its checkpoint, or at the log's start.
+
+        Args:
+            resumes: False for a queue that begins anew, whatever the store still holds of it.
+        """
         self._storage = storage
         self._ids = (topic_id, queue)
-        at, self._greatest_ms = index_rows.checkpoint(storage, *self._ids)
+        at, self._greatest_ms = 0, index_rows.LOWEST_MS
+        if resumes:
+            at, self._greatest_ms = index_rows.checkpoint(storage, *self._ids)
         self._noted: deque[_UnindexedEntry] = deque()
         self._begin(max(at, log_start))
 

@@ -8,7 +8,7 @@ have released a batch that is still parked here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import Final
 
@@ -34,6 +34,8 @@ MAX_IN_FLIGHT: Final = 2048
 """Released batches of a queue that may be above its HW."""
 PAUSE_MS: Final = 100
 """Milliseconds before a queue that cannot release is tried again, unless something moves before."""
+SCANNED_PER_STEP: Final = 32
+"""Queues whose parked batches are looked at in one step of `figure_steps`."""
 LOOKED_AT_ONCE: Final = 64
 """Queues that one turn looks at."""
 
@@ -93,13 +95,35 @@ class ReleaseScheduler(Service):
 
     def figures(self, now: float) -> Figures:
         """Return the figures of the batches parked in the queues that are led here."""
-        led = self._queues.led.values()
-        due = [first for replica in led if (first := self._oldest(replica)) is not None]
-        return {
-            "parked": sum(replica.parked.count for replica in led),
-            "parked_bytes": sum(replica.parked.size for replica in led),
-            "parked_oldest_due_ms": min(due, default=0),
-            "undecided": sum(replica.parked.undecided for replica in led),
+        *_, found = self.figure_steps(now)
+        return found
+
+    def figure_steps(self, now: float) -> Iterator[Figures]:
+        """Yield them after some steps, since each queue with parked batches has to be looked at."""
+        batches = size = undecided = looked = 0
+        oldest_ms: int | None = None
+        for replica in [*self._queues.led.values()]:
+            parked = replica.parked
+            if not parked.count:
+                continue
+            batches, size = batches + parked.count, size + parked.size
+            undecided += parked.undecided
+            first_ms = self._oldest(replica)
+            if first_ms is not None and (oldest_ms is None or first_ms < oldest_ms):
+                oldest_ms = first_ms
+            looked += 1
+            if looked % SCANNED_PER_STEP == 0:
+                yield {}
+        late_s = 0.0
+        if oldest_ms is not None and self._now.mono > float("-inf"):  # else there was no turn yet
+            wall_ms = self._now.wall_ms + (now - self._now.mono) * 1000
+            late_s = max(0.0, wall_ms - oldest_ms) / 1000
+        yield {
+            "parked": batches,
+            "parked_bytes": size,
+            "parked_oldest_due_ms": oldest_ms or 0,
+            "parked_late_seconds": late_s,
+            "undecided": undecided,
         }
 
     def _oldest(self, replica: Replica) -> int | None:
@@ -223,10 +247,12 @@ class ReleaseScheduler(Service):
 def is_certain(replica: Replica, leading: Leadership) -> bool:
     """True if the batches parked here are certainly still parked, and entries may be appended.
 
-    An earlier leader may have ended any parking up to our log end at election.
+    An earlier leader may have ended any parking up to our log end at election. A log that is being
+    restored takes nothing but the backup's entries.
     """
     return (
         replica.damage is None
+        and not replica.restoring
         and leading.enough_in_sync
         and replica.applied >= leading.election_end
     )

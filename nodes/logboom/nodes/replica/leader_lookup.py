@@ -7,7 +7,7 @@ from typing import Protocol
 from logboom.nodes.replica.leadership import Leadership
 from logboom.nodes.replica.replica import Replica
 from logboom.nodes.replica.replica_table import ReplicaTable
-from logboom.nodes.replica.request_errors import check_topic, not_leader
+from logboom.nodes.replica.request_errors import check_restored, check_topic, not_leader
 from logboom.wire.routes import Routes
 
 
@@ -26,7 +26,7 @@ def find_led_replica(
 
     Raises:
         NotLeader: it does not lead the queue.
-        Unavailable: this broker has no metadata yet.
+        Unavailable: this broker has no metadata yet, or the topic is being restored.
         UnknownResource: the topic was deleted.
     """
     replica = queues.by_name.get((message.topic, message.queue))
@@ -34,4 +34,5 @@ def find_led_replica(
     if replica is None or leading is None:
         raise not_leader(routes, message.topic, message.queue, me, message.topic_id)
     check_topic(replica, message.topic_id)
+    check_restored(replica)
     return replica, leading

@@ -26,6 +26,8 @@ MARK_EVERY: Final = 0.1
 """Seconds between two marks of our end, by which the lag of a follower is measured."""
 MOST_MARKS: Final = 32
 """Maximum number of marks per follower; older ones are thinned out."""
+MAX_REPLICATION_MARKS: Final = 256
+"""Synced ends of a queue that are timed at once; further ones are left out."""
 
 
 class FollowerProgress:
@@ -122,10 +124,14 @@ class Leadership:
         self.version = -1
         self.replicas: list[str] = []
         self.isr: tuple[str, ...] = ()
+        self.adding: frozenset[str] = frozenset()
+        """Replicas that the queue is getting and that are not in the ISR."""
         self.required = 1
         """Members that the committed ISR needs for an acks=all write."""
         self.followers: dict[str, FollowerProgress] = {}
         self.pending: PendingIsrChange | None = None
+        self.replication_marks: deque[tuple[Position, float]] = deque()
+        """Ends that were synced here and that the HW has yet to reach, and since when they are."""
         self.waiting_all: deque[PendingProduce] = deque()
         self.waiting_leader: deque[PendingProduce] = deque()
         self.late: list[tuple[str, PendingProduce]] = []
@@ -153,7 +159,9 @@ class Leadership:
         self.version = view.version
         self.replicas = view.replicas
         self.isr = tuple(view.isr)
-        self.required = required_in_sync(config, len(view.replicas))
+        self.adding = frozenset(view.adding).difference(view.isr)
+        # What a move adds or removes changes nothing before it is done (M3).
+        self.required = required_in_sync(config, len(view.replicas) - len(view.adding))
         for broker in view.replicas:
             if broker != self.me and broker not in self.followers:
                 # To join, it needs at least what we had when the epoch began.
@@ -167,6 +175,19 @@ class Leadership:
             self.pending = None
         self.settle(metadata)
 
+    def mark_synced(self, synced: Position, now: float) -> None:
+        """Note when an end was synced here, for the time until the other members have it too."""
+        marks = self.replication_marks
+        if len(marks) < MAX_REPLICATION_MARKS and len(self.isr) > 1:
+            marks.append((synced, now))
+
+    def take_replicated(self, hw: Position) -> list[float]:
+        """Return when the ends that the HW has reached were synced here."""
+        marks, found = self.replication_marks, []
+        while marks and marks[0][0] <= hw:
+            found.append(marks.popleft()[1])
+        return found
+
     def settle(self, metadata: int) -> bool:
         """Forget a change whose outcome a view of version `metadata` shows; True if there was one."""
         pending = self.pending
@@ -174,6 +195,16 @@ class Leadership:
             return False
         self.pending = None
         return True
+
+    def is_moving(self, broker: str) -> bool:
+        """True if nothing waits for a follower: it is being added, and the HW does not count it."""
+        pending = self.pending
+        return broker in self.adding and (pending is None or broker not in pending.added)
+
+    @property
+    def under_replicated(self) -> bool:
+        """True if a replica is not in sync, other than one that a move brings."""
+        return any(r not in self.isr and r not in self.adding for r in self.replicas)
 
     @property
     def enough_in_sync(self) -> bool:

@@ -86,6 +86,19 @@ def read_due(key: bytes) -> tuple[int, Position]:
     return due_ms, Position(offset, side)
 
 
+def delayed_from(storage: Storage, ids: Ids, due_ms: int) -> Iterator[tuple[Position, ParkedRow]]:
+    """Yield the batches that are due at or after a time, in the order of their due times.
+
+    Raises:
+        DataDamaged: the store cannot be read.
+    """
+    for key, _ in storage.scan("parked", due_key(ids, due_ms, Position(0)), last_due(ids)):
+        _, at = read_due(key)
+        row = find_row(storage, ids, at)
+        if row is not None:
+            yield at, row
+
+
 def _place_key(ids: Ids, letter: bytes, at: Position) -> bytes:
     return queue_key(*ids, letter + _PLACE.pack(*at))
 

@@ -94,6 +94,10 @@ class Replica:
         self.applied = record.applied
         self.size = record.size
         """Bytes of all entries kept."""
+        self.appended_bytes = 0
+        """Bytes appended since this process has opened the log."""
+        self.sent_bytes = 0
+        """Bytes of it sent to consumers."""
         self.epochs = epochs
         self.index = index
         self.windows = ProducerWindows()
@@ -105,6 +109,9 @@ class Replica:
         self.cuts = 0
         """Grows with every truncation: a sync of earlier writes says nothing about the log after
         it."""
+        self.restoring = ""
+        """The backup that is being restored into the topic, as far as this broker knows; "" if none
+        is. Until it ends, the log holds nothing but the backup's entries."""
         self.role: Literal["none", "leader", "follower"] = "none"
         self.leader: str | None = None
         """The leader, as far as this broker may act on it."""
@@ -254,6 +261,7 @@ class Replica:
         self.end = after
         self.append_time_ms = head.append_time_ms
         self.size += len(entry)
+        self.appended_bytes += len(entry)
         self._since_windows += len(entry)
 
     # ── the record ──────────────────────────────────────────────────────────────────────────────

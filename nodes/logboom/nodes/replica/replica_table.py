@@ -79,8 +79,14 @@ class ReplicaTable:
         return replica
 
     def create(self, topic_id: int, queue: int, topic: str) -> Replica:
-        """Create an empty replica of a queue that is not in the store."""
-        replica = self._open(topic_id, queue, LogState(), [], None)
+        """Create an empty replica of a queue. The store is not read.
+
+        One that was dropped in this turn is still in the store, because its deletion is only staged.
+        What is derived from its log would else be taken for that of the new one.
+        """
+        index = QueueIndex(self.storage, topic_id, queue, 0, resumes=False)
+        replica = Replica(topic_id, queue, LogState(), EpochTable([]), index)
+        self.replicas[replica.key] = replica
         self.name(replica, topic)
         return replica
 

@@ -69,6 +69,19 @@ def damaged(replica: Replica, what: str) -> DataDamaged:
     )
 
 
+def check_restored(replica: Replica) -> None:
+    """Check that no backup is being restored into a queue: until it ends, nobody reads or writes.
+
+    Raises:
+        Unavailable: one is.
+    """
+    if replica.restoring:
+        raise Unavailable(
+            f"topic {replica.topic!r} is being restored from {replica.restoring}: wait until "
+            "`logboom backup restore` has ended"
+        )
+
+
 def catching_up(replica: Replica) -> LogboomError:
     """Build UNAVAILABLE: a new leader does not know the end of its queue yet (Q8)."""
     return Unavailable(

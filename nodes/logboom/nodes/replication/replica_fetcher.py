@@ -7,7 +7,8 @@ request that the leader holds is replaced when there is something new to report.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
@@ -17,19 +18,30 @@ from logboom.nodes.log.keys import Position, log_key
 from logboom.nodes.replica.entry_reader import DamagedEntry
 from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.replica.replica_table import ReplicaTable
-from logboom.nodes.turn import BrokerTurn, Figures, Service
+from logboom.nodes.replication.move_budget import (
+    MoveBudget,
+    ThrottledTime,
+    is_moving,
+    move_rate,
+)
+from logboom.nodes.turn import LOOKED_PER_STEP, BrokerTurn, Figures, Service
 from logboom.wire.batch import validate_batch
 from logboom.wire.errors import DamagedBatch, DataDamaged
 from logboom.wire.frames import Frame
 from logboom.wire.messages import FollowerPosition, QueueAnswer, Replicate, Replicated
 from logboom.wire.session import Reply
 from logboom.wire.session_table import RequestHandle
+from logboom.wire.stats import Statistics
 
 GRACE: Final = 1.0
 """Seconds beyond the hold after which a request is given up."""
 STALE_PAUSE: Final = 0.05
 """Seconds before a queue is requested again from a leader that does not (yet) lead it in our epoch.
 """
+TURN_S: Final = 0.02
+"""Seconds around its return for which a request is waited for that has a better claim."""
+YIELD_MS: Final = 5
+"""Least wait of a request that allows nothing that moves."""
 PAUSES: Final = (0.02, 0.05, 0.1, 0.25, 0.5)
 """Seconds before a leader is asked again after a failure."""
 
@@ -37,7 +49,7 @@ PAUSES: Final = (0.02, 0.05, 0.1, 0.25, 0.5)
 class ReplicaFetcher:
     """The queues that this broker follows from one leader broker."""
 
-    def __init__(self, leader: str, endpoint: str, session: int) -> None:
+    def __init__(self, leader: str, endpoint: str, session: int, stats: Statistics) -> None:
         self.leader = leader
         self.endpoint = endpoint
         self.session = session
@@ -54,6 +66,15 @@ class ReplicaFetcher:
         """Queues that the leader does not lead in our epoch, and when to name them again."""
         self.whole: dict[QueueKey, None] = {}
         """Queues of which an entry could not be rebuilt: the leader is to send it whole."""
+        self.moving: dict[QueueKey, None] = {}
+        """Queues that this broker is getting, and for which nothing waits."""
+        self.reserved = 0
+        """Bytes of the budget of moves that the request under way may use."""
+        self.served_at = float("-inf")
+        """When the leader last was allowed some."""
+        self.starved_until = float("-inf")
+        """When the last request that allowed none is back."""
+        self.waited = ThrottledTime(stats)
         self.asked: RequestHandle | None = None
         self.failures = 0
         self.ask_at = float("-inf")
@@ -72,6 +93,7 @@ class ReplicaFetchers(Service):
         """
         self.instance_epoch = -1
         self._config = context.config
+        self._settings = context.settings
         self._queues = context.queues
         self._routes = context.routes
         self._links = context.links
@@ -80,6 +102,10 @@ class ReplicaFetchers(Service):
         self._stats = context.stats
         self._on_damage = on_damage
         self._fetchers: dict[str, ReplicaFetcher] = {}
+        self._budget = MoveBudget(
+            lambda: move_rate(context.settings, context.disk_speed.bytes_per_s), float("-inf")
+        )
+        """What moves to this broker, over all leaders."""
 
     def renew(self, instance_epoch: int) -> None:
         """Begin new sessions: a new registration reports positions under its own epoch (Q6)."""
@@ -102,6 +128,7 @@ class ReplicaFetchers(Service):
         fetcher.replicas[replica.key] = replica
         fetcher.gone.pop(replica.key, None)
         fetcher.stale.pop(replica.key, None)
+        self._note_move(fetcher, replica)
         if replica.synced < replica.end:
             # Entries of its last leader, or of its own leadership, are not on disk yet.
             fetcher.unsynced[replica.key] = self._queues.token_of(replica)
@@ -124,6 +151,7 @@ class ReplicaFetchers(Service):
             fetcher.stale.pop(replica.key, None)
             fetcher.unsynced.pop(replica.key, None)
             fetcher.whole.pop(replica.key, None)
+            fetcher.moving.pop(replica.key, None)
             fetcher.gone[replica.key] = None
             if not fetcher.replicas:
                 self._abandon(fetcher)
@@ -134,23 +162,43 @@ class ReplicaFetchers(Service):
         self.renew(-1)
 
     def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
-        """Reconnect to brokers whose endpoints have changed."""
+        """Follow the moves of changed topics, and reconnect to brokers at new endpoints."""
+        for replica in (each for name in topics for each in self._queues.held(name)):
+            fetcher = self._fetchers.get(replica.leader or "")
+            if fetcher is not None and replica.key in fetcher.replicas:
+                self._note_move(fetcher, replica)
         for fetcher in list(self._fetchers.values()):
             broker = self._routes.brokers.get(fetcher.leader)
             if broker is not None and broker.endpoint != fetcher.endpoint:
                 self._abandon(fetcher)
-                followed = fetcher.replicas
-                self._begin(fetcher.leader, broker.endpoint).replicas = followed
+                begun = self._begin(fetcher.leader, broker.endpoint)
+                begun.replicas, begun.moving = fetcher.replicas, fetcher.moving
 
     def _begin(self, leader: str, endpoint: str) -> ReplicaFetcher:
-        fetcher = ReplicaFetcher(leader, endpoint, self._rng.getrandbits(48))
+        fetcher = ReplicaFetcher(leader, endpoint, self._rng.getrandbits(48), self._stats)
         self._fetchers[leader] = fetcher
         return fetcher
+
+    def _note_move(self, fetcher: ReplicaFetcher, replica: Replica) -> None:
+        """Note whether this broker is getting the queue, by the metadata."""
+        topic = self._routes.topics.get(replica.topic)
+        if (
+            topic is not None
+            and topic.id == replica.topic_id
+            and replica.queue < len(topic.queues)
+            and is_moving(topic.queues[replica.queue], self._config.id)
+        ):
+            fetcher.moving[replica.key] = None
+        else:
+            fetcher.moving.pop(replica.key, None)
 
     def _abandon(self, fetcher: ReplicaFetcher) -> None:
         if fetcher.asked is not None:
             fetcher.asked.cancel()
             fetcher.asked = None
+            # At the time of the last change: nothing flows in by it.
+            self._budget.give_back(fetcher.reserved)
+            fetcher.reserved = 0
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────
 
@@ -198,7 +246,17 @@ class ReplicaFetchers(Service):
             _position(fetcher.replicas[key], rebuilds=key not in fetcher.whole)
             for key in fetcher.changed
         ]
-        wait_ms = self._config.fetch_wait_ms
+        wait_ms, moving_bytes = self._config.fetch_wait_ms, -1
+        if fetcher.moving:
+            moving_bytes = fetcher.reserved = self._move_room(fetcher, turn.mono)
+            self._budget.take(moving_bytes, turn.mono)
+            fetcher.waited.note(waits=not moving_bytes, now=turn.mono)
+            if not moving_bytes:
+                # The leader answers when there is room again, and the next request says so. To
+                # replace this one would lose what the leader answers meanwhile.
+                soon_ms = math.ceil((self._budget.due() - turn.mono) * 1000)
+                wait_ms = max(YIELD_MS, min(wait_ms, soon_ms))
+                fetcher.starved_until = turn.mono + wait_ms / 1000
         message = Replicate(
             0,
             wait_ms + int(GRACE * 1000),
@@ -207,10 +265,11 @@ class ReplicaFetchers(Service):
             fetcher.session,
             fetcher.number,
             wait_ms,
-            self._config.fetch_bytes,
+            self._settings.fetch_bytes,
             names,
             list(fetcher.gone),
             fetcher.heard,
+            moving_bytes,
         )
         fetcher.changed.clear()
         fetcher.gone.clear()
@@ -222,10 +281,28 @@ class ReplicaFetchers(Service):
             turn.mono + wait_ms / 1000 + GRACE,
         )
 
+    def _move_room(self, fetcher: ReplicaFetcher, now: float) -> int:
+        """Return how many bytes of moves a leader may send; leaders that wait take turns.
+
+        All wait for the same moment, and what the first one sends may use up more than there is.
+        """
+        room = self._budget.room(now)
+        if room and not any(
+            other.moving
+            and other.served_at < fetcher.served_at
+            and abs(other.starved_until - now) < TURN_S
+            for other in self._fetchers.values()
+        ):
+            fetcher.served_at = now
+            return room
+        return 0
+
     # ── answers ─────────────────────────────────────────────────────────────────────────────────
 
     def _answered(self, fetcher: ReplicaFetcher, reply: Reply, turn: BrokerTurn) -> None:
         fetcher.asked = None
+        self._budget.give_back(fetcher.reserved)
+        fetcher.reserved = 0
         if self._fetchers.get(fetcher.leader) is not fetcher:
             return
         if not isinstance(reply.message, Replicated):
@@ -236,6 +313,7 @@ class ReplicaFetchers(Service):
             self._failed(fetcher, turn)
             return
         fetcher.failures = 0
+        self._stats.counters["replicated_bytes.in"] += sum(map(len, reply.batches))
         fetcher.heard = fetcher.number
         fetcher.ask_at = turn.mono
         at = 0
@@ -243,6 +321,10 @@ class ReplicaFetchers(Service):
             frames = reply.batches[at : at + _frames(answer)]
             at += len(frames)
             replica = fetcher.replicas.get((answer.topic_id, answer.queue))
+            if replica is not None and replica.key in fetcher.moving:
+                size = sum(map(len, frames))
+                self._budget.take(size, turn.mono)
+                self._stats.count("move_bytes_in", size)
             if replica is not None:
                 self._take(fetcher, replica, answer, frames, turn)
 
@@ -414,19 +496,32 @@ class ReplicaFetchers(Service):
         """Return the endpoints from which this broker fetches."""
         return {fetcher.endpoint for fetcher in self._fetchers.values()}
 
+    def gets_replicas(self) -> bool:
+        """Return True while moves bring this broker replicas."""
+        return any(fetcher.moving for fetcher in self._fetchers.values())
+
     def figures(self, now: float) -> Figures:
-        """Return how far the followed queues are behind their leaders."""
-        return replication_lag(self._queues)
+        """Return how far the followed queues are behind their leaders, and how many of them this
+        broker is getting."""
+        return {name: value for step in self.figure_steps(now) for name, value in step.items()}
+
+    def figure_steps(self, now: float) -> Iterator[Figures]:
+        """Yield the same in some steps, since each queue has to be looked at."""
+        moving = sum(len(fetcher.moving) for fetcher in self._fetchers.values())
+        yield {"moving_queues": moving}
+        yield from replication_lag(self._queues)
 
 
-def replication_lag(queues: ReplicaTable) -> dict[str, int]:
-    """Return how far all followed queues are behind their leaders' last answers, for STATS.
+def replication_lag(queues: ReplicaTable) -> Iterator[Figures]:
+    """Yield in some steps how far all followed queues are behind their leaders' last answers, for STATS.
 
     `catching_up`: queues that lack entries below the leader's HW, or whose leader has not answered
     yet in its epoch; `behind_messages` of `followed_messages` are missing.
     """
     catching_up = missing = whole = 0
-    for replica in queues:
+    for number, replica in enumerate([*queues]):
+        if number % LOOKED_PER_STEP == LOOKED_PER_STEP - 1:
+            yield {}
         if replica.role != "follower":
             continue
         hw = replica.leader_hw
@@ -435,7 +530,7 @@ def replication_lag(queues: ReplicaTable) -> dict[str, int]:
             start = max(replica.leader_start, replica.start)
             missing += max(0, hw.offset - max(start, replica.synced.offset))
             whole += max(0, hw.offset - start)
-    return {
+    yield {
         "catching_up": catching_up,
         "behind_messages": missing,
         "followed_messages": whole,

@@ -20,7 +20,7 @@ from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.replica.request_errors import damaged
 from logboom.nodes.replication.damage_marks import DamageMark, drop_mark, put_mark, read_mark
 from logboom.nodes.turn import BrokerTurn, Figures, Service
-from logboom.wire.actor import Note
+from logboom.wire.actor import note
 from logboom.wire.commands import CommandResult, QueueTail, ReportDamage, ReportTails
 from logboom.wire.errors import DamagedBatch, DataDamaged, LogboomError, Unavailable
 
@@ -220,10 +220,13 @@ class ReplicaRepair(Service):
             else:
                 then = "It leaves the in-sync replicas and is fetched again from another broker"
             turn.out.notes.append(
-                Note(
-                    "error",
-                    f"{_name(replica)} is damaged here from offset {at.offset} on: "
-                    f"{replica.damage}. {then}",
+                note(
+                    "damage_found",
+                    topic=topic.name,
+                    queue=replica.queue,
+                    offset=at.offset,
+                    error=replica.damage,
+                    text=then,
                 )
             )
 
@@ -328,8 +331,6 @@ class ReplicaRepair(Service):
                 self._queues.hw_moved(replica)
                 self._mended[key] = None
                 self._stats.count("mended")
-                turn.out.notes.append(Note("info", f"{_name(replica)} is whole again"))
-
-
-def _name(replica: Replica) -> str:
-    return f"queue {replica.queue} of {replica.topic!r}"
+                turn.out.notes.append(
+                    note("damage_mended", topic=replica.topic, queue=replica.queue)
+                )

@@ -16,12 +16,14 @@ from logboom.nodes.log.body_references import shorten
 from logboom.nodes.log.keys import Position
 from logboom.nodes.replica.entry_reader import DamagedEntry, entries
 from logboom.nodes.replica.replica import QueueKey, Replica
-from logboom.nodes.turn import BrokerTurn, Handler, Service
+from logboom.nodes.replication.move_budget import MoveBudget, ThrottledTime, move_rate
+from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import DataDamaged, Refused, Unavailable
 from logboom.wire.frames import Frame
 from logboom.wire.messages import FetchStatus, FollowerPosition, QueueAnswer, Replicate, Replicated
+from logboom.wire.stats import Statistics
 
 UNSERVED: Final = (Position(0, -1), -1)
 """HW and start for a follower that was sent nothing yet."""
@@ -45,7 +47,7 @@ class SessionQueue:
 class FetchSession:
     """One follower broker's session."""
 
-    def __init__(self, broker: str, session: int, now: float) -> None:
+    def __init__(self, broker: str, session: int, now: float, stats: Statistics) -> None:
         self.broker = broker
         self.session = session
         self.number = -1
@@ -65,6 +67,28 @@ class FetchSession:
         """(address, request, deadline) of the request that waits for news."""
         self.hw_news_at = float("inf")
         """When news of HWs alone is sent; infinity if there is none."""
+        self.withheld = False
+        """True if entries of a move wait for the budget."""
+        self.waited = ThrottledTime(stats)
+
+
+class _MoveRoom:
+    """What an answer may hold of the queues that the follower is getting."""
+
+    __slots__ = ("left", "sent", "throttled", "withheld")
+
+    def __init__(self, of_budget: int, of_follower: int) -> None:
+        self.left = of_budget if of_follower < 0 else min(of_budget, of_follower)
+        self.throttled = of_budget == 0
+        """True if the leader's budget is what allows nothing, so that waiting for it helps."""
+        self.sent = 0
+        self.withheld = False
+        """True if there are entries that find no room."""
+
+    def take(self, size: int) -> None:
+        """Note that `size` bytes are sent."""
+        self.left -= size
+        self.sent += size
 
 
 class ReplicateHandler(Service):
@@ -90,6 +114,13 @@ class ReplicateHandler(Service):
         self._on_position = on_position
         self._on_damage = on_damage
         self._followers: dict[str, FetchSession] = {}
+
+        def rate() -> int:
+            return move_rate(context.settings, context.disk_speed.bytes_per_s)
+
+        self._rate = rate
+        self._budgets: dict[str, MoveBudget] = {}
+        """Follower → the budget of what moves to it. It outlives sessions."""
         self._ready: dict[str, None] = {}
         """Followers to look at before the turn ends."""
 
@@ -170,7 +201,7 @@ class ReplicateHandler(Service):
             if follower is not None and message.instance_epoch < follower.instance_epoch:
                 return None
             follower = self._followers[message.broker] = FetchSession(
-                message.broker, message.session, turn.mono
+                message.broker, message.session, turn.mono, self._stats
             )
             return follower
         if follower is None or follower.session != message.session:
@@ -242,7 +273,7 @@ class ReplicateHandler(Service):
         self._ready.clear()
         for follower in self._followers.values():
             held = follower.held
-            if held is not None and min(held[2], follower.hw_news_at) <= turn.mono:
+            if held is not None and self._due(follower, held[2]) <= turn.mono:
                 self._answer(follower, turn)
 
     def deadline(self) -> float:
@@ -250,14 +281,28 @@ class ReplicateHandler(Service):
         wanted = float("inf")
         for follower in self._followers.values():
             if follower.held is not None:
-                wanted = min(wanted, follower.held[2], follower.hw_news_at)
+                wanted = min(wanted, self._due(follower, follower.held[2]))
         return wanted
+
+    def _due(self, follower: FetchSession, deadline: float) -> float:
+        """Return when a held request is to be looked at."""
+        due = min(deadline, follower.hw_news_at)
+        return min(due, self._budgets[follower.broker].due()) if follower.withheld else due
+
+    def figures(self, now: float) -> Figures:
+        """Return the most bytes per second that move from here to each other broker."""
+        return {"move_limit_bytes_per_s": self._rate()}
 
     def _answer(self, follower: FetchSession, turn: BrokerTurn) -> None:
         if follower.held is None:
             return
         address, message, deadline = follower.held
-        answers, frames, urgent = self._gather(follower, message.max_bytes)
+        budget = self._budgets.get(follower.broker)
+        if budget is None:
+            budget = self._budgets[follower.broker] = MoveBudget(self._rate, turn.mono)
+        moves = _MoveRoom(budget.room(turn.mono), message.moving_bytes)
+        answers, frames, urgent = self._gather(follower, message.max_bytes, moves)
+        self._note_moves(follower, budget, moves, turn.mono)
         if not urgent and turn.mono < deadline and (not answers or turn.mono < follower.hw_news_at):
             follower.hw_news_at = float("inf") if not answers else follower.hw_news_at
             if answers:
@@ -272,18 +317,32 @@ class ReplicateHandler(Service):
         follower.held = None
         follower.hw_news_at = float("inf")
         self._stats.count("replicate_answers")
+        self._stats.counters["replicated_bytes.out"] += sum(map(len, frames))
         turn.answer(address, Replicated(message.id, answers), frames)
 
+    def _note_moves(
+        self, follower: FetchSession, budget: MoveBudget, moves: _MoveRoom, now: float
+    ) -> None:
+        """Count what an answer holds of moves, and for how long some of it had to wait."""
+        follower.withheld = moves.withheld and moves.throttled
+        follower.waited.note(waits=follower.withheld, now=now)
+        if moves.sent:
+            budget.take(moves.sent, now)
+            self._stats.count("move_bytes_out", moves.sent)
+
     def _gather(
-        self, follower: FetchSession, max_bytes: int
+        self, follower: FetchSession, max_bytes: int, moves: _MoveRoom
     ) -> tuple[list[QueueAnswer], list[Frame], bool]:
         """Collect the pending answers and their frames.
 
-        The flag is true if any answer carries more than a high-watermark update.
+        The flag is true if any answer carries more than a high-watermark update. What moves has
+        room of its own, so that the others find theirs as if nothing moved.
         """
         answers: list[QueueAnswer] = []
         frames: list[Frame] = []
         room, urgent = max(1, max_bytes), False
+        first = True
+        """No entry of a queue that does not move was found yet."""
         for key in list(follower.news):
             fetch = follower.fetches.get(key)
             if fetch is None:
@@ -293,7 +352,8 @@ class ReplicateHandler(Service):
             if replica is not None and fetch.answer is None and fetch.asked.offset < replica.start:
                 # Retention overtook the follower.
                 fetch.answer = _reset(replica, fetch.asked)
-            if room <= 0:
+            moving = replica is not None and _is_moving(replica, follower.broker)
+            if room <= 0 and not moving:
                 continue
             if fetch.answer is not None:
                 answers.append(fetch.answer)
@@ -302,20 +362,39 @@ class ReplicateHandler(Service):
                 continue
             if replica is None:
                 continue
-            found, size, complete = self._entries(replica, fetch.asked, room, first=not frames)
-            room -= size
+            if moving:
+                found, complete, copies = self._moved(replica, fetch.asked, moves)
+            else:
+                found, size, complete = self._entries(replica, fetch.asked, room, first=first)
+                room -= size
+                copies = self._copies(replica, fetch.asked, room)
+                first = first and not found
             told = (replica.hw, replica.start)
-            copies = self._copies(replica, fetch.asked, room)
             if found or copies is not None or told != fetch.told:
                 answers.append(_flowing(replica, fetch.asked, len(found), copies))
                 frames += found
                 urgent = urgent or bool(found) or copies is not None
                 if copies is not None:
                     frames += copies.frames
-                    room -= sum(map(len, copies.frames))
+                    room -= 0 if moving else sum(map(len, copies.frames))
             elif complete and fetch.asked.lacks is None:
                 del follower.news[key]
         return answers, frames, urgent
+
+    def _moved(
+        self, replica: Replica, asked: FollowerPosition, moves: _MoveRoom
+    ) -> tuple[list[Frame], bool, CopyPage | None]:
+        """Return entries and copies for a replica that is being added, as far as there is room."""
+        behind = Position(asked.offset, asked.side) < replica.end or asked.lacks is not None
+        if behind and moves.left <= 0:
+            moves.withheld = True
+            return [], False, None
+        found, size, complete = self._entries(replica, asked, moves.left, first=not moves.sent)
+        moves.take(size)
+        copies = self._copies(replica, asked, moves.left) if moves.left > 0 else None
+        if copies is not None:
+            moves.take(sum(map(len, copies.frames)))
+        return found, complete, copies
 
     def _told(self, follower: FetchSession, answer: QueueAnswer) -> None:
         """Note that an answer was sent."""
@@ -367,6 +446,10 @@ class ReplicateHandler(Service):
         except DataDamaged as error:
             self._on_damage(replica, DamagedEntry(error.text, Position(replica.start)))
         return None
+
+
+def _is_moving(replica: Replica, broker: str) -> bool:
+    return replica.leading is not None and replica.leading.is_moving(broker)
 
 
 def compare_position(replica: Replica, asked: FollowerPosition) -> QueueAnswer | None:

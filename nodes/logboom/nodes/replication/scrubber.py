@@ -27,7 +27,7 @@ from logboom.nodes.log.keys import (
 from logboom.nodes.log.log_state import decode_epochs, decode_record
 from logboom.nodes.replica.entry_reader import DamagedEntry, find_batch_start, read_stored_entries
 from logboom.nodes.replica.replica import QueueKey, Replica
-from logboom.nodes.turn import BrokerTurn, Service
+from logboom.nodes.turn import BrokerTurn, Figures, Service
 from logboom.wire.errors import DataDamaged
 
 TURN_BYTES: Final = 256 * 1024
@@ -48,14 +48,17 @@ class Scrubber(Service):
     def __init__(
         self, context: BrokerContext, found: Callable[[Replica, DamagedEntry], None]
     ) -> None:
-        """Begin the first pass; `found` is called with damage, and a rate of 0 turns the scrub off."""
+        """Begin the first pass; `found` is called with damage."""
         self._queues = context.queues
-        self._rate = context.config.scrub_bytes_per_s
-        self._every = context.config.scrub_every_s
+        self._settings = context.settings
         self._stats = context.stats
         self._found = found
-        self._due = float("-inf") if self._rate else float("inf")
-        """When the next piece may be read."""
+        self._read_at = float("-inf")
+        """When the last piece was read."""
+        self._spent = 0
+        """What it cost, in bytes."""
+        self._waits = False
+        """True from the end of a pass to the begin of the next."""
         self._begun = float("-inf")
         """When this pass began."""
         self._order: list[QueueKey] = []
@@ -69,14 +72,29 @@ class Scrubber(Service):
         entries begin."""
         self._unnoted = 0
         self._resumed = False
+        self._passed_at: float | None = None
+        """When a pass ended last; before, when this process first looked whether one is due."""
+
+    def figures(self, now: float) -> Figures:
+        """Return for how long no pass has ended."""
+        if self._passed_at is None:
+            self._passed_at = now
+        return {"scrub_age_seconds": now - self._passed_at}
 
     def deadline(self) -> float:
         """Return when `check` is due next."""
-        return self._due
+        rate = self._settings.scrub_bytes_per_s
+        if not rate:
+            return float("inf")
+        # Reckoned anew each time: the settings may change meanwhile.
+        due = self._read_at + self._spent / rate
+        return max(due, self._begun + self._settings.scrub_every_s) if self._waits else due
 
     def check(self, turn: BrokerTurn) -> None:
         """Check a small piece, if it is time."""
-        if turn.mono < self._due:
+        if self._passed_at is None:
+            self._passed_at = turn.mono
+        if turn.mono < self.deadline():
             return
         if not self._order:
             self._begin(turn)
@@ -90,10 +108,10 @@ class Scrubber(Service):
             spent += self._check(replica, turn)
         self._stats.count("scrubbed_bytes", spent)
         self._note(spent, turn)
-        self._due = turn.mono + spent / self._rate
+        self._read_at, self._spent, self._waits = turn.mono, spent, not self._order
         if not self._order:
             self._stats.count("scrub_passes")
-            self._due = max(self._due, self._begun + self._every)
+            self._passed_at = turn.mono
 
     def _begin(self, turn: BrokerTurn) -> None:
         """Begin a pass; the first one of a process continues where the last process was."""

@@ -7,16 +7,19 @@ short memory of the topics that were changed or removed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
-from logboom.wire.acceptor import PeerSession
+from logboom.wire.acceptor import Acceptor, PeerSession
 from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import LogboomError, Unavailable
+from logboom.wire.listeners import Security
 from logboom.wire.messages import Watch, WatchResult
 from logboom.wire.routes import Routes
+from logboom.wire.sight import Sight
+from logboom.wire.told_endpoints import endpoints_told
 from logboom.wire.view import View
 
 REMEMBERED: Final = 20_000
@@ -32,13 +35,25 @@ class ClientWatchHandler(Service):
     redirects clients that are waiting for updates to another node.
     """
 
-    def __init__(self, routes: Routes, in_touch: Callable[[float], bool]) -> None:
+    def __init__(
+        self,
+        routes: Routes,
+        in_touch: Callable[[float], bool],
+        securities: Mapping[str, Security],
+        acceptor: Acceptor,
+    ) -> None:
         """Create the handler.
 
-        `in_touch` returns True if our copy is not older than a lease at a monotonic time.
+        Args:
+            routes: the copy of the metadata.
+            in_touch: returns True if our copy is not older than a lease at a monotonic time.
+            securities: the security of each listener of this node, by name.
+            acceptor: what each session may see.
         """
         self._routes = routes
         self._in_touch = in_touch
+        self._securities = securities
+        self._acceptor = acceptor
         self._holds: Holds[None, Watch] = Holds()
         self._changes: deque[tuple[int, str]] = deque()
         self._floor = -1
@@ -104,7 +119,11 @@ class ClientWatchHandler(Service):
                 text = "this broker has no metadata as new as asked yet: ask again, or another node"
                 turn.refuse(address, message.id, Unavailable(text))
             return ripe
-        view = self._view(message)
+        refusal = self._acceptor.recheck(address, message)
+        if refusal is not None:
+            turn.refuse(address, message.id, refusal)
+            return True
+        view = self._view(message, self._acceptor.sight(address))
         if message.version >= 0 and not view.full and not _says_something(view):
             if not ripe:
                 return False
@@ -112,16 +131,20 @@ class ClientWatchHandler(Service):
                 text = "this broker hears no name server: it may not know what changed; ask another node"
                 turn.refuse(address, message.id, Unavailable(text))
                 return True
+        view = endpoints_told(view, address.listener, self._securities[address.listener])
         turn.answer(address, WatchResult(message.id, view))
         return True
 
-    def _view(self, message: Watch) -> View:
+    def _view(self, message: Watch, sight: Sight | None) -> View:
         routes, since = self._routes, message.version
-        full = since < max(0, self._floor)
+        full = since < max(0, self._floor) or (sight is not None and sight.changed_after(since))
         wanted = None if message.topics is None else set(message.topics)
         names = dict.fromkeys(routes.topics) if full else self._since(since)
         if wanted is not None:
             names = {name: None for name in names if name in wanted}
+        if sight is not None:
+            # A name that the user could never see is not told when it goes, either.
+            names = {name: None for name in names if sight.topic(name)}
         topics = [routes.topics[name] for name in names if name in routes.topics]
         deleted = [] if full else [name for name in names if name not in routes.topics]
         return View(

@@ -12,7 +12,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from logboom.wire.actor import PeerAddress
 from logboom.wire.base import WireMessage
-from logboom.wire.errors import Unavailable
+from logboom.wire.errors import LogboomError, Unavailable
 from logboom.wire.frames import encode
 
 MAX_HOLDS: Final = 100_000
@@ -34,6 +34,8 @@ class Hold(NamedTuple, Generic[M]):
     """True if it has skipped batches while it waited."""
     size: int = 0
     """Bytes of the request, set by `Holds`."""
+    since: float = 0.0
+    """When it began to wait."""
 
 
 class Holds(Generic[K, M]):
@@ -100,6 +102,23 @@ class Holds(Generic[K, M]):
         self._bytes -= sum(hold.size for hold in found)
         if found and not waiting:
             del self._by_key[key]
+        return found
+
+    def take_refused(
+        self, refusal: Callable[[PeerAddress, M], LogboomError | None]
+    ) -> list[tuple[Hold[M], LogboomError]]:
+        """Remove and return the holds that are not allowed any more, with the reasons."""
+        found: list[tuple[Hold[M], LogboomError]] = []
+        for key, waiting in list(self._by_key.items()):
+            for name, hold in list(waiting.items()):
+                error = refusal(hold.address, hold.message)
+                if error is not None:
+                    del waiting[name]
+                    self._count -= 1
+                    self._bytes -= hold.size
+                    found.append((hold, error))
+            if not waiting:
+                del self._by_key[key]
         return found
 
     def expired(self, now: float) -> list[tuple[K, Hold[M]]]:

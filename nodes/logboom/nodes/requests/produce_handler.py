@@ -10,9 +10,15 @@ from collections.abc import Callable
 
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.log.keys import Position
+from logboom.nodes.quotas.stored_bytes import StoredBytes
 from logboom.nodes.replica.leadership import Leadership, PendingProduce
 from logboom.nodes.replica.replica import Replica
-from logboom.nodes.replica.request_errors import check_topic, no_lease, not_leader
+from logboom.nodes.replica.request_errors import (
+    check_restored,
+    check_topic,
+    no_lease,
+    not_leader,
+)
 from logboom.nodes.requests.transaction_checks import check_open, check_transaction
 from logboom.nodes.turn import BrokerTurn, Handler, Service
 from logboom.wire.acceptor import PeerSession
@@ -47,6 +53,10 @@ class ProduceHandler(Service):
         self._routes = context.routes
         self._lease = context.lease
         self._space = context.space
+        queues = context.queues
+        self._stored = StoredBytes(
+            context.routes, lambda: ((replica.topic, replica.size) for replica in queues)
+        )
         self._stats = context.stats
         self._refusal = refusal
         self._appended = appended
@@ -70,6 +80,7 @@ class ProduceHandler(Service):
         if replica is None or leading is None:
             raise not_leader(self._routes, message.topic, message.queue, self._me, message.topic_id)
         check_topic(replica, message.topic_id)
+        check_restored(replica)
         if replica.damage is not None:
             # A good copy may return at any moment, so the producer keeps its batch until then.
             raise Unavailable(self._refusal(replica).text)
@@ -85,7 +96,8 @@ class ProduceHandler(Service):
         transaction = message.transaction
         if transaction is not None:
             check_transaction(transaction, message)
-        config = self._routes.topics[message.topic].config
+        topic = self._routes.topics[message.topic]
+        config = topic.config
         if head.plain_length > config.max_message_bytes:
             _check_sizes(batch, head, config)
         self.check_acks(message.acks, leading, turn.mono)
@@ -107,6 +119,8 @@ class ProduceHandler(Service):
                 return
         if self._space.check(turn.mono):
             raise self._space.refusal()
+        if topic.owner:
+            self._stored.check(topic.owner, len(batch), turn.mono)
         queues = self._queues
         if transaction is not None:
             check_open(queues.storage, replica, transaction)

@@ -17,7 +17,13 @@ from logboom.nodes.compaction.compacted_reader import read_survivors as collect_
 from logboom.nodes.replica.entry_reader import DamagedEntry, read_batches, readable_end
 from logboom.nodes.replica.pull_filter import sieve_of
 from logboom.nodes.replica.replica import QueueKey, Replica
-from logboom.nodes.replica.request_errors import catching_up, check_topic, no_lease, not_leader
+from logboom.nodes.replica.request_errors import (
+    catching_up,
+    check_restored,
+    check_topic,
+    no_lease,
+    not_leader,
+)
 from logboom.nodes.replication.replica_repair import ReplicaRepair
 from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.requests.owner_epochs import OwnerEpochs, stale_owner
@@ -78,6 +84,8 @@ class PullHandler(Service):
         self._routes = context.routes
         self._lease = context.lease
         self._stats = context.stats
+        self._hold_times = context.stats.histograms["hold"]
+        self._recheck = context.acceptor.recheck
         self._repair = repair
         self._on_compaction = on_compaction
 
@@ -103,6 +111,7 @@ class PullHandler(Service):
         """Find the replica that may answer reads below its HW."""
         replica = self._queues.by_name.get((topic, queue))
         if replica is not None:
+            check_restored(replica)
             if replica.leading is not None:
                 return replica
             if self._config.follower_reads and replica.role == "follower":
@@ -118,6 +127,13 @@ class PullHandler(Service):
                 self._routes, message.topic, message.queue, self._config.id, message.topic_id
             )
         return replica
+
+    def rights_changed(self, turn: BrokerTurn) -> None:
+        """Refuse the pulls that wait and are not allowed any more."""
+        for hold, error in self.holds.take_refused(self._recheck):
+            turn.refuse(hold.address, hold.message.id, error)
+        for scan, error in self.scan_scheduler.take_refused(self._recheck):
+            turn.refuse(scan.address, scan.message.id, error)
 
     # ── pulls ───────────────────────────────────────────────────────────────────────────────────
 
@@ -152,7 +168,7 @@ class PullHandler(Service):
                     self._nothing(address, message, replica, turn, moved=moved)
                 else:
                     self.holds.check_room()
-                    hold = Hold(address, message, turn.mono + wait, moved)
+                    hold = Hold(address, message, turn.mono + wait, moved, since=turn.mono)
                     self.holds.add(replica.key, message.id, hold)
         except LogboomError as error:
             turn.refuse(address, message.id, error)
@@ -214,10 +230,14 @@ class PullHandler(Service):
                 raise self._repair.refusal(replica) from None
             text = f"what compaction keeps of queue {replica.queue} is made anew: ask again"
             raise Unavailable(text) from None
-        turn.read += sum(map(len, found.batches))
+        sent_bytes = sum(map(len, found.batches))
+        turn.read += sent_bytes
+        replica.sent_bytes += sent_bytes
         counters = self._stats.counters
         counters["pulled_batches"] += len(found.batches)
         counters["pulled_messages"] += found.messages
+        counters["messages_out"] += found.messages
+        counters["bytes_out"] += sent_bytes
         message.offset = found.next_offset
         if not found.batches and found.next_offset >= stop:
             return False
@@ -239,7 +259,10 @@ class PullHandler(Service):
         while self.postponed and turn.read < TURN_BYTES:
             address, message, deadline = self.postponed.take()
             before = turn.read
-            if turn.mono < deadline:
+            error = self._recheck(address, message)
+            if error is not None:
+                turn.refuse(address, message.id, error)
+            elif turn.mono < deadline:
                 self._serving = address
                 self._pull(address, message, turn)
                 self._serving = None
@@ -263,10 +286,14 @@ class PullHandler(Service):
             self._repair.found(replica, error)
             turn.refuse(address, message.id, self._repair.refusal(replica))
             return
-        turn.read += sum(map(len, found.batches))
+        sent_bytes = sum(map(len, found.batches))
+        turn.read += sent_bytes
+        replica.sent_bytes += sent_bytes
         counters = self._stats.counters
         counters["pulled_batches"] += len(found.batches)
         counters["pulled_messages"] += found.messages
+        counters["messages_out"] += found.messages
+        counters["bytes_out"] += sent_bytes
         suggested = self._slow.suggest(replica, message.group, found.next_offset)
         # Without a batch, the store does not show staged entries yet: ask again.
         status: PullStatus = "FOUND" if found.batches else "NO_MATCHED_MESSAGE"
@@ -332,18 +359,20 @@ class PullHandler(Service):
             message = hold.message
             sieve = sieve_of(message)
             end = readable_end(replica, message).offset
+            self._hold_times.add(turn.mono - hold.since)
             # (A reader of a compacted topic waits at the HW, where nothing is compacted yet.)
             if sieve is not None and replica.start <= message.offset < end:
                 # It keeps waiting while only batches without a match are appended.
                 self.scan_scheduler.begin(hold, replica.key, sieve, turn, woken=True)
             elif not self._serve(hold.address, message, replica, turn):
-                self.holds.add(replica.key, message.id, hold)
+                self.holds.add(replica.key, message.id, hold._replace(since=turn.mono))
 
     def step(self, turn: BrokerTurn) -> None:
         """Answer the holds that have expired."""
         for key, hold in self.holds.expired(turn.mono):
             replica = self._queues.replicas.get(key)
             if replica is not None:
+                self._hold_times.add(turn.mono - hold.since)
                 self._nothing(hold.address, hold.message, replica, turn, moved=hold.moved)
 
     def role_changed(self, replica: Replica, turn: BrokerTurn) -> None:
@@ -359,6 +388,7 @@ class PullHandler(Service):
         replica = self._queues.by_name.get((topic, queue))
         if replica is None or replica.leading is None:
             raise not_leader(self._routes, topic, queue, self._config.id, meant)
+        check_restored(replica)
         if not self._lease.holds(now):
             raise no_lease("end offsets are")
         if self._repair.may_move(replica):

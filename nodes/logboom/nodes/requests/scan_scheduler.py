@@ -126,6 +126,17 @@ class ScanScheduler:
         names = [name for name, scan in line if scan.key == key and wanted(scan.message)]
         return [self._line.pop(name) for name in names]
 
+    def take_refused(
+        self, refusal: Callable[[PeerAddress, Pull], LogboomError | None]
+    ) -> list[tuple[Scan, LogboomError]]:
+        """Remove and return the scans that are not allowed any more, with the reasons."""
+        found: list[tuple[Scan, LogboomError]] = []
+        for name, scan in list(self._line.items()):
+            error = refusal(scan.address, scan.message)
+            if error is not None:
+                found.append((self._line.pop(name), error))
+        return found
+
     def step(self, turn: BrokerTurn) -> None:
         """Continue each scan, as far as the turn's limits allow."""
         spent = ScanCost()
@@ -147,7 +158,7 @@ class ScanScheduler:
         if not replica.start <= message.offset < readable_end(replica, message).offset:
             # Retention has passed it, or the queue is led by another broker that is behind.
             if not self._serve(address, message, replica, turn):
-                self._hold(scan, replica)
+                self._hold(scan, replica, turn)
             return True
         try:
             found = self._sift(scan, replica, spent)
@@ -164,13 +175,13 @@ class ScanScheduler:
         ):
             return False
         elif scan.woken and turn.mono < scan.deadline:
-            self._hold(scan, replica)
+            self._hold(scan, replica, turn)
         else:
             self._answer(scan, replica, found, turn)
         return True
 
-    def _hold(self, scan: Scan, replica: Replica) -> None:
-        hold = Hold(scan.address, scan.message, scan.deadline, moved=scan.moved)
+    def _hold(self, scan: Scan, replica: Replica, turn: BrokerTurn) -> None:
+        hold = Hold(scan.address, scan.message, scan.deadline, scan.moved, since=turn.mono)
         self._holds.add(replica.key, scan.message.id, hold)
 
     def _sift(self, scan: Scan, replica: Replica, spent: ScanCost) -> FilteredRead:
@@ -182,9 +193,12 @@ class ScanScheduler:
         if sieve.looks:
             spent.units += sieve.settle(granted, budget)
         spent.size += found.size + found.passed
+        replica.sent_bytes += found.size
         counters = self._stats.counters
         counters["pulled_batches"] += len(found.batches)
         counters["pulled_messages"] += found.messages
+        counters["messages_out"] += found.messages
+        counters["bytes_out"] += found.size
         counters["filter_passed_over_bytes"] += found.passed
         counters["filter_opened_batches"] += found.opened
         counters["filter_unseen_batches"] += found.unseen

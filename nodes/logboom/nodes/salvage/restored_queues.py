@@ -7,7 +7,6 @@ operator who ran the recovery has decided this.
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import Final
 
@@ -15,12 +14,12 @@ from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.replica.replica import QueueKey
 from logboom.nodes.salvage.recovery_marks import drop_recovered, is_recovered
 from logboom.nodes.turn import BrokerTurn, Service
+from logboom.wire.actor import note
 from logboom.wire.commands import CommandResult, ElectLeader
 from logboom.wire.errors import DataDamaged
 
 RETRY_DELAY_S: Final = 1.0
 """Seconds before a refused request is repeated."""
-_log = logging.getLogger("logboom.nodes")
 
 
 class RestoredQueues(Service):
@@ -70,8 +69,14 @@ class RestoredQueues(Service):
             if view.leader is not None:
                 del self._waiting[key]
                 drop_recovered(turn.writes, key)
-                text = "leads again" if view.leader == self._me else f"is led by {view.leader}"
-                _log.warning("queue %d of %r was recovered and %s", replica.queue, topic.name, text)
+                turn.out.notes.append(
+                    note(
+                        "queue_recovered",
+                        topic=topic.name,
+                        queue=replica.queue,
+                        leader=view.leader,
+                    )
+                )
             elif list(view.isr) == [self._me] and not view.eligible:
                 command = ElectLeader(topic.name, replica.queue, self._me, turn.now.wall_ms)
                 self._waiting[key] = float("inf")

@@ -19,18 +19,16 @@ second later. A plug-in that raises an exception or returns anything else is cou
 from __future__ import annotations
 
 import importlib
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from logboom.nodes.stats import Statistics
 from logboom.nodes.subscriptions.dispatch_events import Entry
+from logboom.wire.actor import Note, note
 from logboom.wire.batch import open_batch
 from logboom.wire.errors import DamagedBatch, StartError
 from logboom.wire.filters import Filter
 from logboom.wire.head import ControlKind
-
-LOG = logging.getLogger("logboom.nodes")
+from logboom.wire.stats import Statistics
 
 Said: TypeAlias = Literal["accept", "reject", "reschedule"]
 PlugIn: TypeAlias = Callable[[Entry], Said]
@@ -56,9 +54,13 @@ class EntryFilter:
     """The filter of one subscription."""
 
     def __init__(
-        self, text: str = "", plug_ins: Sequence[PlugIn] = (), stats: Statistics | None = None
+        self,
+        text: str = "",
+        plug_ins: Sequence[PlugIn] = (),
+        stats: Statistics | None = None,
+        notes: list[Note] | None = None,
     ) -> None:
-        """Create a filter.
+        """Create a filter, which puts the faults of plug-ins into `notes`.
 
         Raises:
             InvalidFilter, InvalidRequest: `text` cannot be parsed.
@@ -67,6 +69,7 @@ class EntryFilter:
         self._matcher = None if wanted.takes_all else wanted.matcher()
         self._plug_ins = tuple(plug_ins)
         self.stats = Statistics() if stats is None else stats
+        self._notes = [] if notes is None else notes
 
     def judge(self, entry: Entry, missing: int, *, damaged: bool = False) -> FilterResult:
         """Decide about the unacknowledged messages (`missing`, as bits) of an entry.
@@ -99,16 +102,21 @@ class EntryFilter:
                 said = plug_in(entry)
             except Exception as error:  # noqa: BLE001 - whatever it raises, nothing may be lost
                 self.stats.count("dispatch_plug_in_errors")
-                LOG.warning("a dispatch plug-in failed at offset %d: %r", entry.base, error)
+                self._complain(plug_in, entry, repr(error))
                 return "reschedule"
             if said == "accept":
                 continue
             if said not in ("reject", "reschedule"):
                 self.stats.count("dispatch_plug_in_errors")
-                LOG.warning("a dispatch plug-in said %r at offset %d", said, entry.base)
+                self._complain(plug_in, entry, f"it said {said!r}")
                 return "reschedule"
             return said
         return "accept"
+
+    def _complain(self, plug_in: PlugIn, entry: Entry, error: str) -> None:
+        function = getattr(plug_in, "func", plug_in)
+        name = getattr(function, "__qualname__", repr(function))
+        self._notes.append(note("filter_failed", filter=name, offset=entry.base, error=error))
 
     def _match(self, entry: Entry, missing: int) -> FilterResult:
         if self._matcher is None:

@@ -12,8 +12,12 @@ from logboom.nodes.parking.release_scheduler import is_certain
 from logboom.nodes.replica.ack_set import AckSet
 from logboom.nodes.replica.leadership import Leadership
 from logboom.nodes.replica.replica import Replica
-from logboom.nodes.replica.request_errors import catching_up, check_topic, not_leader
-from logboom.nodes.stats import Statistics
+from logboom.nodes.replica.request_errors import (
+    catching_up,
+    check_restored,
+    check_topic,
+    not_leader,
+)
 from logboom.nodes.subscriptions.active_subscription import (
     ActiveSubscription,
     ConsumerSession,
@@ -41,6 +45,7 @@ from logboom.wire.errors import (
     UnknownResource,
 )
 from logboom.wire.messages import Ok
+from logboom.wire.stats import Statistics
 from logboom.wire.subscription_messages import (
     NAME_LENGTH,
     AlterSubscription,
@@ -103,6 +108,7 @@ class SubscriptionLookup:
         if replica is None or leading is None:
             raise not_leader(self._routes, message.topic, message.queue, self._me, message.topic_id)
         check_topic(replica, message.topic_id)
+        check_restored(replica)
         if replica.damage is not None:
             raise Unavailable(self._refusal(replica).text)
         if replica.applied < leading.election_end:

@@ -37,6 +37,7 @@ from logboom.nodes.subscriptions.entry_filter import DispatchFilter, EntryFilter
 from logboom.nodes.subscriptions.entry_source import LogEntrySource
 from logboom.nodes.subscriptions.pending_answers import PendingAnswers
 from logboom.nodes.turn import BrokerTurn, Figures, Service
+from logboom.wire.actor import Note
 from logboom.wire.cursor_deltas import (
     CursorDelta,
     encode_deltas,
@@ -45,7 +46,7 @@ from logboom.wire.cursor_deltas import (
 )
 from logboom.wire.errors import GroupError, LogboomError
 from logboom.wire.head import ControlKind
-from logboom.wire.subscription_messages import Delivered
+from logboom.wire.subscription_messages import Delivered, Receive
 
 WHOLE_EVERY: Final = 60.0
 """Minimum seconds between two complete writings of a cursor."""
@@ -79,9 +80,12 @@ class SubscriptionService(Service):
         self._routes = context.routes
         self._lease = context.lease
         self._stats = context.stats
+        self._recheck = context.acceptor.recheck
         self._appended = appended
         self._on_damage = on_damage
         self._plug_ins = plug_ins
+        self._notes: list[Note] = []
+        """Faults of plug-ins that are not in a turn's effects yet."""
         self._rates = TopicRateLimiters(context.routes)
         self.served: dict[SubscriptionKey, ActiveSubscription] = {}
         self._by_queue: dict[QueueKey, dict[str, ActiveSubscription]] = {}
@@ -101,6 +105,19 @@ class SubscriptionService(Service):
             "subscriptions_served": len(self.served),
             "subscription_consumers": sum(len(each.sessions) for each in self.served.values()),
         }
+
+    def rights_changed(self, turn: BrokerTurn) -> None:
+        """Detach the consumers that may not read their topic any more."""
+        for served in list(self.served.values()):
+            for name, consumer_session in list(served.sessions.items()):
+                held = consumer_session.held
+                if held is None:
+                    continue  # It is decided on with its next request.
+                where = (served.replica.topic, served.replica.queue, served.name, name)
+                waiting = Receive(held.number, 0, *where, consumer_session.session, 0, 0, 0, 0)
+                error = self._recheck(held.address, waiting)
+                if error is not None:
+                    self.detach(served, name, turn, error)
 
     # ── which there are ─────────────────────────────────────────────────────────────────────────
 
@@ -152,7 +169,7 @@ class SubscriptionService(Service):
         """
         source = LogEntrySource(replica, self._queues.storage, self._on_damage)
         plug_ins = [partial(each, replica.topic, name) for each in self._plug_ins]
-        entry_filter = EntryFilter(settings.filter, plug_ins, self._stats)
+        entry_filter = EntryFilter(settings.filter, plug_ins, self._stats, self._notes)
         rates = (self._rates.get_limiter(replica),)
         dispatcher = make_dispatcher(settings, source, acks, counts, entry_filter, rates)
         served = ActiveSubscription(name, replica, leading, settings, dispatcher)
@@ -199,11 +216,17 @@ class SubscriptionService(Service):
         counters = self._stats.counters
         counters["delivered_batches"] += len(delivery.batches)
         counters["delivered_messages"] += delivery.messages
+        counters["messages_out"] += delivery.messages
+        counters["redelivered"] += len(attempts)
         message = Delivered(consumer_session.held.number, chosen, attempts, consumer_session.active)
+        frames = [batch.entry.frame for batch in delivery.batches]
+        size = sum(map(len, frames))
+        served.replica.sent_bytes += size
+        counters["bytes_out"] += size
         turn.answer(
             consumer_session.held.address,
             message,
-            [batch.entry.frame for batch in delivery.batches],
+            frames,
         )
         consumer_session.held = None
 
@@ -217,6 +240,16 @@ class SubscriptionService(Service):
                 Delivered(consumer_session.held.number, [], [], consumer_session.active),
             )
             consumer_session.held = None
+
+    def keep_attached(self, message: Receive, now: float) -> None:
+        """Count a consumer as heard whose Receive waits for the quota of its user."""
+        replica = self._queues.by_name.get((message.topic, message.queue))
+        if replica is None:
+            return
+        served = self.served.get((replica.key, message.subscription))
+        consumer_session = served.sessions.get(message.consumer) if served is not None else None
+        if consumer_session is not None and consumer_session.session == message.session:
+            consumer_session.heard = now
 
     def detach(
         self, served: ActiveSubscription, name: str, turn: BrokerTurn, error: LogboomError
@@ -249,6 +282,9 @@ class SubscriptionService(Service):
 
     def flush(self, turn: BrokerTurn) -> None:
         """Write the changes of this turn."""
+        if self._notes:
+            turn.out.notes += self._notes
+            self._notes.clear()
         touched, self._touched = self._touched, {}
         deltas: dict[QueueKey, list[ActiveSubscription]] = {}
         for place, served in touched.items():

@@ -47,6 +47,7 @@ class DecisionReports(Service):
         self._queues = context.queues
         self._routes = context.routes
         self._registration = context.registration
+        self._recheck = context.acceptor.recheck
         self._proposals = proposals
         self._decision_executor = decision_executor
         self._holds: Holds[QueueKey, AwaitDecided] = Holds()
@@ -143,6 +144,11 @@ class DecisionReports(Service):
         if not self._answer(address, message, replica, turn):
             wait = min(max(0, message.timeout_ms), LONGEST_HOLD_MS) / 1000
             self._holds.add(replica.key, message.id, Hold(address, message, turn.mono + wait))
+
+    def rights_changed(self, turn: BrokerTurn) -> None:
+        """Refuse the requests that wait and are not allowed any more."""
+        for hold, error in self._holds.take_refused(self._recheck):
+            turn.refuse(hold.address, hold.message.id, error)
 
     def _answer(
         self, address: PeerAddress, message: AwaitDecided, replica: Replica, turn: BrokerTurn

@@ -8,7 +8,7 @@ function of its age. After the last check, it waits for an operator.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.log.keys import LAST_SIDE, Position
@@ -24,7 +24,7 @@ from logboom.nodes.requests.produce_handler import ProduceHandler
 from logboom.nodes.transactions.undecided_handler import checks_at, described
 from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
 from logboom.wire.acceptor import PeerSession
-from logboom.wire.actor import PeerAddress
+from logboom.wire.access_requirements import Requirement, half_requirements
 from logboom.wire.batch import control_body
 from logboom.wire.errors import (
     DataDamaged,
@@ -44,6 +44,9 @@ from logboom.wire.transactions import (
     check_app_id,
 )
 
+_Waiting: TypeAlias = tuple[str, str]
+"""(producer group, user) of a client that waits for checks; the user is "" without one."""
+_Found: TypeAlias = dict[_Waiting, list[tuple[UndecidedBatch, bytes]]]
 CHECK_INTERVAL_S: Final = 0.5
 """Seconds between two scans for half messages that are due for a check."""
 LONGEST_HOLD_MS: Final = 60_000
@@ -66,6 +69,7 @@ class EndHalfHandler(Service):
     ) -> None:
         """Create a handler; `appended` is called when a queue's log grew."""
         self._me = context.me
+        self._acceptor = context.acceptor
         self._queues = context.queues
         self._routes = context.routes
         self._space = context.space
@@ -81,18 +85,19 @@ class EndHalfHandler(Service):
     def end(self, peer: PeerSession, message: EndHalf, turn: BrokerTurn) -> None:
         """Release a half message or take it back, and answer once that is committed."""
         try:
-            self._end(peer.address, message, turn)
+            self._end(peer, message, turn)
         except LogboomError as error:
             turn.refuse(peer.address, message.id, error)
 
-    def _end(self, address: PeerAddress, message: EndHalf, turn: BrokerTurn) -> None:
+    def _end(self, peer: PeerSession, message: EndHalf, turn: BrokerTurn) -> None:
+        address = peer.address
         replica, leading = find_led_replica(self._queues, self._routes, self._me, message)
         if replica.damage is not None:
             raise Unavailable(self._repair.refusal(replica).text)
         at = Position(message.offset, message.side)
-        place = self._place(replica, leading, at)
+        place = self._place(peer, message, replica, leading, at)
         if place is None:
-            turn.answer(address, self._ended(message, replica, at))
+            turn.answer(address, self._ended(peer, message, replica, at))
             return
         self._produce_handler.check_acks("all", leading, turn.mono)
         if message.commit:
@@ -128,7 +133,28 @@ class EndHalfHandler(Service):
             raise Unavailable(self._repair.refusal(replica).text) from None
         return replica.end
 
-    def _place(self, replica: Replica, leading: Leadership, at: Position) -> Position | None:
+    def _check_group(
+        self, peer: PeerSession, message: EndHalf, group: str, replica: Replica, at: Position
+    ) -> None:
+        """Check that a user may end half messages of a producer group.
+
+        Raises:
+            LogboomError: it may not. Who may not describe the group learns nothing of its message.
+        """
+        for needed in half_requirements(group):
+            error = self._acceptor.authorizer.lack(peer, message, needed)
+            sight = self._acceptor.authorizer.sight(peer)
+            if error is not None and sight is not None:
+                raise error if sight.transaction(group) else _unknown(replica, at)
+
+    def _place(
+        self,
+        peer: PeerSession,
+        message: EndHalf,
+        replica: Replica,
+        leading: Leadership,
+        at: Position,
+    ) -> Position | None:
         """Return the current position of the half message that was first parked at `at`.
 
         None if it is no longer parked.
@@ -150,11 +176,14 @@ class EndHalfHandler(Service):
             return None
         if row.waits is None or not row.waits.is_half:
             raise _unknown(replica, at)
+        self._check_group(peer, message, row.waits.transaction.app_id, replica, at)
         if any(place in p for p in (leading.releasing, leading.recalling, leading.relocating)):
             raise Unavailable("this half message is being ended: try again", "BUSY")
         return place
 
-    def _ended(self, message: EndHalf, replica: Replica, at: Position) -> HalfEnded:
+    def _ended(
+        self, peer: PeerSession, message: EndHalf, replica: Replica, at: Position
+    ) -> HalfEnded:
         """Return the outcome of a half message that is not parked, if the log remembers it."""
         if parked_rows.was_recalled(self._queues.storage, replica.parked.ids, at):
             return HalfEnded(message.id, "aborted")
@@ -166,6 +195,7 @@ class EndHalfHandler(Service):
             raise _unknown(replica, at) from None
         if parked.transaction is None or parked.transaction.sequence != HALF:
             raise _unknown(replica, at)
+        self._check_group(peer, message, parked.transaction.app_id, replica, at)
         return HalfEnded(message.id, "committed")
 
 
@@ -181,10 +211,11 @@ class HalfMessageChecker(Service):
     def __init__(
         self, context: BrokerContext, on_damage: Callable[[Replica, DamagedEntry], None]
     ) -> None:
-        self._config = context.config
+        self._settings = context.settings
+        self._acceptor = context.acceptor
         self._queues = context.queues
         self._on_damage = on_damage
-        self._holds: Holds[str, CheckHalves] = Holds()
+        self._holds: Holds[_Waiting, CheckHalves] = Holds()
         self._asked: dict[tuple[QueueKey, Position], int] = {}
         """How often this process has asked about each half message."""
         self._next_at = float("-inf")
@@ -194,13 +225,13 @@ class HalfMessageChecker(Service):
         return {CheckHalves: self.ask}
 
     def figures(self, now: float) -> Figures:
-        """Return how many clients wait for checks, and the configured limits."""
-        config = self._config
-        checks_ms = config.half_checks * config.half_check_every_ms
+        """Return how many clients wait for checks, and the limits that count."""
+        settings = self._settings
+        checks_ms = settings.half_checks * settings.half_check_every_ms
         return {
             "half_checks_held": len(self._holds),
-            "transaction_timeout_ms": config.transaction_timeout_ms,
-            "half_checks_over_ms": config.half_check_after_ms + checks_ms,
+            "transaction_timeout_ms": settings.transaction_timeout_ms,
+            "half_checks_over_ms": settings.half_check_after_ms + checks_ms,
         }
 
     def ask(self, peer: PeerSession, message: CheckHalves, turn: BrokerTurn) -> None:
@@ -214,7 +245,12 @@ class HalfMessageChecker(Service):
             return
         wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS) / 1000
         hold = Hold(address, message, turn.mono + wait)
-        self._holds.add(message.producer_group, message.id, hold)
+        self._holds.add((message.producer_group, peer.user), message.id, hold)
+
+    def rights_changed(self, turn: BrokerTurn) -> None:
+        """Refuse the requests that wait and are not allowed any more."""
+        for hold, error in self._holds.take_refused(self._acceptor.recheck):
+            turn.refuse(hold.address, hold.message.id, error)
 
     def deadline(self) -> float:
         """Return when `step` is wanted next."""
@@ -232,7 +268,7 @@ class HalfMessageChecker(Service):
 
     def _look(self, turn: BrokerTurn) -> None:
         asked, self._asked = self._asked, {}
-        found: dict[str, list[tuple[UndecidedBatch, bytes]]] = {}
+        found: _Found = {}
         for replica in self._queues.led.values():
             leading = replica.leading
             if not replica.parked.undecided or leading is None or not is_certain(replica, leading):
@@ -243,11 +279,11 @@ class HalfMessageChecker(Service):
                 self._on_damage(replica, error)
             except DataDamaged as error:
                 self._on_damage(replica, DamagedEntry(error.text, Position(replica.start)))
-        for group, halves in found.items():
+        for waiting, halves in found.items():
             # A client that is answered asks again, and then goes to the end of the line.
-            first, *others = self._holds.take(group)
+            first, *others = self._holds.take(waiting)
             for hold in others:
-                self._holds.add(group, hold.message.id, hold)
+                self._holds.add(waiting, hold.message.id, hold)
             answer = HalvesToCheck(first.message.id, [half for half, _ in halves])
             turn.answer(first.address, answer, [batch for _, batch in halves])
 
@@ -256,24 +292,31 @@ class HalfMessageChecker(Service):
         replica: Replica,
         leading: Leadership,
         asked: dict[tuple[QueueKey, Position], int],
-        found: dict[str, list[tuple[UndecidedBatch, bytes]]],
+        found: _Found,
         turn: BrokerTurn,
     ) -> None:
         """Collect the half messages of a queue that are due and have a client that waits."""
-        config, wall_ms = self._config, turn.now.wall_ms
-        until_ms = wall_ms - config.half_check_after_ms + 1
-        since_ms = until_ms - (config.half_checks + 1) * config.half_check_every_ms
+        settings, wall_ms = self._settings, turn.now.wall_ms
+        until_ms = wall_ms - settings.half_check_after_ms + 1
+        since_ms = until_ms - (settings.half_checks + 1) * settings.half_check_every_ms
         storage, ids = self._queues.storage, replica.parked.ids
-        groups = self._holds.keys()
+        # A message is shown to those only who may end it.
+        waiting = self._holds.keys()
+        allowed = self._acceptor.authorizer.allowed
+        groups = {
+            group: (group, user)
+            for group, user in waiting
+            if not user or allowed(user, Requirement("write", "topic", replica.topic))
+        }
         scan = decision_rows.by_age(storage, ids, half=True, since_ms=since_ms, until_ms=until_ms)
         for parked_ms, at, waits in scan:
             name, group = (replica.key, at), waits.transaction.app_id
-            checks, before = checks_at(config, parked_ms, wall_ms), asked.get(name, 0)
+            checks, before = checks_at(settings, parked_ms, wall_ms), asked.get(name, 0)
             if before:
                 self._asked[name] = before
             if before >= checks or group not in groups:
                 continue
-            halves = found.get(group, [])
+            halves = found.get(groups[group], [])
             full = sum(len(batch) for _, batch in halves) >= BYTES_AT_ONCE
             if full or len(halves) >= ASKED_AT_ONCE:
                 continue
@@ -281,6 +324,6 @@ class HalfMessageChecker(Service):
             if row is None or at in leading.releasing or at in leading.recalling:
                 continue
             batch = parked_body(control_body(parked_entry(replica, self._queues, at))).batch
-            half = described(config, replica, row, wall_ms)
-            found.setdefault(group, []).append((half, bytes(batch)))
+            half = described(settings, replica, row, wall_ms)
+            found.setdefault(groups[group], []).append((half, bytes(batch)))
             self._asked[name] = checks

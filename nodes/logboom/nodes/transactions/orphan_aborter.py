@@ -47,7 +47,7 @@ class OrphanAborter(Service):
         proposals: ProposalQueue,
         on_damage: Callable[[Replica, DamagedEntry], None],
     ) -> None:
-        self._timeout_ms = context.config.transaction_timeout_ms
+        self._settings = context.settings
         self._storage = context.storage
         self._queues = context.queues
         self._stats = context.stats
@@ -93,11 +93,13 @@ class OrphanAborter(Service):
         self, replica: Replica, ahead: dict[tuple[QueueKey, TransactionId], float], turn: BrokerTurn
     ) -> None:
         wall_ms, now = turn.now.wall_ms, turn.mono
-        late = dict.fromkeys(self._parked(replica, 0, wall_ms - self._timeout_ms))
+        late = dict.fromkeys(
+            self._parked(replica, 0, wall_ms - self._settings.transaction_timeout_ms)
+        )
         for transaction in self._parked(replica, wall_ms + 1, LAST_MS):
             name = (replica.key, transaction)
             seen = self._ahead[name] = ahead.get(name, now)
-            if now - seen >= self._timeout_ms / 1000:
+            if now - seen >= self._settings.transaction_timeout_ms / 1000:
                 late[transaction] = None
         for transaction in late:
             name = (replica.key, transaction)

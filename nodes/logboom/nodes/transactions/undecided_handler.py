@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import chain
 from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
-from logboom.nodes.config import BrokerConfig
 from logboom.nodes.log.keys import LAST_SIDE, Position
 from logboom.nodes.parking.release_scheduler import is_certain, parked_entry
 from logboom.nodes.replica import decision_rows, parked_rows
@@ -21,6 +20,8 @@ from logboom.wire.acceptor import PeerSession
 from logboom.wire.batch import control_body
 from logboom.wire.errors import LogboomError, Unavailable
 from logboom.wire.parking import parked_body
+from logboom.wire.settings import LiveSettings
+from logboom.wire.sight import Sight
 from logboom.wire.transactions import (
     HALF,
     MAX_HANDLES,
@@ -40,25 +41,25 @@ MOST_BYTES: Final = 4 * 1024 * 1024
 _LAST: Final = (1 << 63) - 1
 
 
-def checks_at(config: BrokerConfig, parked_ms: int, wall_ms: int) -> int:
+def checks_at(settings: LiveSettings, parked_ms: int, wall_ms: int) -> int:
     """Return how many checks of a half message are due by now.
 
     This is a function of its age, so that nothing has to be written.
     """
-    age_ms = wall_ms - parked_ms - config.half_check_after_ms
+    age_ms = wall_ms - parked_ms - settings.half_check_after_ms
     if age_ms < 0:
         return 0
-    return min(config.half_checks, 1 + age_ms // config.half_check_every_ms)
+    return min(settings.half_checks, 1 + age_ms // settings.half_check_every_ms)
 
 
 def described(
-    config: BrokerConfig, replica: Replica, row: parked_rows.ParkedRow, wall_ms: int
+    settings: LiveSettings, replica: Replica, row: parked_rows.ParkedRow, wall_ms: int
 ) -> UndecidedBatch:
     """Return the description of an undecided batch."""
     assert row.waits is not None
     transaction, messages = row.waits
     half = transaction.sequence == HALF
-    checks = checks_at(config, row.due_ms, wall_ms) if half else 0
+    checks = checks_at(settings, row.due_ms, wall_ms) if half else 0
     place = (replica.topic, replica.topic_id, replica.queue, *row.first)
     return UndecidedBatch(*place, transaction, row.due_ms, checks, messages, row.size)
 
@@ -68,7 +69,9 @@ class UndecidedHandler(Service):
 
     def __init__(self, context: BrokerContext, repair: ReplicaRepair) -> None:
         self._repair = repair
-        self._config = context.config
+        self._me = context.me
+        self._settings = context.settings
+        self._acceptor = context.acceptor
         self._queues = context.queues
         self._routes = context.routes
 
@@ -80,9 +83,7 @@ class UndecidedHandler(Service):
         """Return the positions that hold no batch of a transaction."""
         address = peer.address
         try:
-            replica, leading = find_led_replica(
-                self._queues, self._routes, self._config.id, message
-            )
+            replica, leading = find_led_replica(self._queues, self._routes, self._me, message)
             if not is_certain(replica, leading) or replica.applied < replica.hw:
                 raise Unavailable(
                     "the parked batches of this queue are not in sync yet: try again", "BUSY"
@@ -139,9 +140,13 @@ class UndecidedHandler(Service):
 
     def tell(self, peer: PeerSession, message: ListUndecided, turn: BrokerTurn) -> None:
         """Return the undecided batches, oldest first."""
-        limit, leads = min(max(1, message.limit), MAX_LISTED), self._queues.led.values()
+        limit = min(max(1, message.limit), MAX_LISTED)
+        leads: Iterable[Replica] = self._queues.led.values()
+        sight = self._acceptor.authorizer.sight(peer)
+        if sight is not None:
+            leads = [replica for replica in leads if sight.topic(replica.topic)]
         try:
-            found = [self._of(replica, message, limit + 1, turn) for replica in leads]
+            found = [self._of(replica, message, limit + 1, sight, turn) for replica in leads]
         except LogboomError as error:
             turn.refuse(peer.address, message.id, error)
             return
@@ -149,9 +154,17 @@ class UndecidedHandler(Service):
         turn.answer(peer.address, UndecidedListed(message.id, oldest[:limit], len(oldest) > limit))
 
     def _of(
-        self, replica: Replica, message: ListUndecided, limit: int, turn: BrokerTurn
+        self,
+        replica: Replica,
+        message: ListUndecided,
+        limit: int,
+        sight: Sight | None,
+        turn: BrokerTurn,
     ) -> list[UndecidedBatch]:
-        """Return at least the first `limit` batches of a queue after `message.after`."""
+        """Return at least the first `limit` batches of a queue after `message.after`.
+
+        With `sight` only those whose transaction it shows.
+        """
         if not replica.parked.undecided:
             return []
         storage, order = self._queues.storage, _order_of(message)
@@ -161,7 +174,10 @@ class UndecidedHandler(Service):
             row = parked_rows.find_row(storage, replica.parked.ids, at)
             if row is None:
                 continue
-            each = described(self._config, replica, row, turn.now.wall_ms)
+            whose = row.waits
+            if sight is not None and not (whose and sight.transaction(whose.transaction.app_id)):
+                continue
+            each = described(self._settings, replica, row, turn.now.wall_ms)
             # A relocated batch is reported at its first position, so it has no order among others
             # of the same age.
             if len(found) >= limit and order(each)[:2] != order(found[-1])[:2]:

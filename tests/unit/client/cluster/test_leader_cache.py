@@ -32,6 +32,12 @@ def test_only_a_newer_hint_goes_before_the_metadata(
     assert leaders.endpoint("t", 0) == asked
 
 
+def test_the_metadata_knows_better_where_a_broker_is_reached(leaders: LeaderCache) -> None:
+    """A broker has an endpoint for each listener, and the one that refuses may name another."""
+    assert leaders.learn("t", 0, NotLeader("there", epoch=4, leader="2", endpoint="inside:1"))
+    assert leaders.endpoint("t", 0) == "2:1"
+
+
 def test_an_older_hint_does_not_replace_a_newer_one(leaders: LeaderCache) -> None:
     leaders.learn("t", 0, NotLeader("there", epoch=5, endpoint="3:1"))
     leaders.learn("t", 0, NotLeader("there", epoch=4, endpoint="2:1"))

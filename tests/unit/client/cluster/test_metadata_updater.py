@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import random
+
 import msgspec
 import pytest
 
 from logboom.client.calls import Connect, FindTopic, LoadMetadata, ProposeCommand
+from logboom.client.core import ClientConfig, ClientCore
+from logboom.wire.actor import Call, Event, HandshakeFailed, Instant
 from logboom.wire.commands import CreateTopic
-from logboom.wire.errors import LogboomError, Refused, TimedOut, UnknownResource
+from logboom.wire.errors import (
+    LogboomError,
+    Refused,
+    TimedOut,
+    Unauthenticated,
+    UnknownResource,
+)
 from logboom.wire.messages import Failure, Hello, Propose, Watch
+from logboom.wire.session import HANDSHAKES_S, REDIAL_LAST_S
 from logboom.wire.view import TopicConfig
 from tests.unit.client.scripted import BROKERS, NAME_SERVER, Cluster
 
@@ -51,6 +62,79 @@ def test_a_refusal_by_every_node_is_told_without_waiting() -> None:
     cluster.call(call)
     assert cluster.run(5, lambda: call.outcome.done)
     assert isinstance(call.outcome.error, Refused)
+
+
+SHUT_OUT = Failure(0, "UNAUTHENTICATED", "user 'alice' is disabled", retryable=False)
+
+
+def shut_out(_: str, message: object) -> Failure | None:
+    """As a cluster answers a user that it does not know any longer."""
+    return None if isinstance(message, Hello) else SHUT_OUT
+
+
+def test_an_unknown_key_is_told_though_other_nodes_are_silent() -> None:
+    cluster = Cluster()
+    cluster.add_topic("t")
+    find(cluster, "t")
+    cluster.dead.update(BROKERS[1:])
+    cluster.intercept = shut_out
+    call = FindTopic("u", 60.0)
+    cluster.call(call)
+    assert cluster.run(8, lambda: call.outcome.done)
+    assert isinstance(call.outcome.error, Unauthenticated)
+
+
+def test_all_nodes_are_asked_for_their_verdict_without_pauses() -> None:
+    cluster = Cluster()
+    cluster.add_topic("t")
+    find(cluster, "t")
+    cluster.intercept = shut_out
+    call = FindTopic("u", 60.0)
+    cluster.call(call)
+    assert cluster.run(0.02, lambda: call.outcome.done)
+    assert isinstance(call.outcome.error, Unauthenticated)
+    cluster.run(10)
+    asked = [message for message in cluster.seen if isinstance(message, Watch)]
+    assert len(asked) < 50, "and later with pauses"
+
+
+def test_a_key_that_no_node_accepts_is_told_as_soon_as_by_one_node() -> None:
+    """A key of a moment ago may be on its way: that takes its second once, and not at each node."""
+    nodes = tuple(f"node-{number}:1" for number in range(9))
+    now = Instant(100.0, 0)
+    core = ClientCore(ClientConfig(nodes, "client-1", user="alice"), random.Random(1), now)
+    call = Connect(60.0)
+    events: list[Event] = [Call(call)]
+    refused: set[str] = set()
+    while not call.outcome.done:
+        effects = core.handle(events, now)
+        dialled = {str(send.peer) for send in effects.sends}
+        refused |= dialled
+        due = core.deadline()
+        assert due is not None
+        # A handshake fails after a millisecond; without one, nothing happens until it is time.
+        now = Instant(now.mono + 0.001 if dialled else max(now.mono, due), 0)
+        events = [HandshakeFailed(endpoint, "key") for endpoint in dialled]
+    assert isinstance(call.outcome.error, Unauthenticated)
+    assert refused == set(nodes)
+    assert now.mono - 100.0 < HANDSHAKES_S + 2 * REDIAL_LAST_S
+
+
+def test_who_is_shut_out_later_is_told_by_every_call() -> None:
+    cluster = Cluster()
+    cluster.add_topic("t")
+    find(cluster, "t")
+    cluster.intercept = shut_out
+    find_other, whole = FindTopic("u", 60.0), LoadMetadata(60.0)
+    cluster.call(find_other)
+    cluster.call(whole)
+    assert cluster.run(8, lambda: find_other.outcome.done and whole.outcome.done)
+    assert isinstance(find_other.outcome.error, Unauthenticated)
+    assert isinstance(whole.outcome.error, Unauthenticated)
+    # Enabled again, it goes on.
+    cluster.intercept = lambda *_: None
+    cluster.add_topic("v")
+    assert find(cluster, "v").outcome.error is None
 
 
 def test_a_dead_node_is_left_for_another() -> None:

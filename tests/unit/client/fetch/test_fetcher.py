@@ -16,7 +16,16 @@ from logboom.client.fetch.message_filter import text_of
 from logboom.wire.batch import encode_batch, validate_batch
 from logboom.wire.errors import DamagedBatch, UnknownResource
 from logboom.wire.filters import Filter
-from logboom.wire.messages import AnyMessage, Failure, OffsetForTime, Offsets, Pull, Watch
+from logboom.wire.messages import (
+    AnyMessage,
+    Failure,
+    OffsetForTime,
+    Offsets,
+    Pull,
+    Pulled,
+    Throttled,
+    Watch,
+)
 from tests.thorough import examples
 from tests.unit.client.scripted import BROKERS, WALL_MS, Cluster
 
@@ -105,6 +114,27 @@ def test_last_begins_at_the_high_watermark(cluster: Cluster) -> None:
     assert reader.read(1, 0.1) == []
     fill(cluster, 0, 9, 3)
     assert reader.read(3, 11) == numbers(9, 3)
+
+
+def test_a_pull_that_the_leader_delays_is_not_sent_again(cluster: Cluster) -> None:
+    late: list[Pull] = []
+
+    def delay(_: str, message: AnyMessage) -> bool | None:
+        if isinstance(message, Pull):
+            late.append(message)
+            return True
+        return None
+
+    cluster.intercept = delay
+    reader = Reader(cluster)
+    for _ in range(30):
+        cluster.run(1.0)
+        assert len(late) == 1
+        cluster.tell(BROKERS[0], Throttled(0, 1_000, [late[0].id]))
+    cluster.tell(BROKERS[0], Pulled(late[0].id, "NO_NEW_MESSAGE", 0, 0, 0, throttled_ms=30_000))
+    cluster.run(0.1)
+    assert len(late) == 2
+    assert reader.inbox.throttled_ms == 30_000
 
 
 def test_the_bell_rings_only_when_wanted(cluster: Cluster) -> None:

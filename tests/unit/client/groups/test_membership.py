@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from logboom.client.groups import offset_committer
 from logboom.client.groups.member import CloseMember, CommitMember
 from logboom.client.groups.offset_tracker import OffsetTracker
-from logboom.wire.errors import GroupError, InvalidRequest, TimedOut, UnknownResource
+from logboom.wire.errors import GroupError, InvalidRequest, Refused, TimedOut, UnknownResource
 from logboom.wire.group_messages import (
     GroupCommit,
     GroupHeartbeat,
@@ -189,6 +191,23 @@ def test_all_that_was_asked_of_a_fenced_broker_is_asked_elsewhere(cluster: Group
     cluster.version += 1
     cluster.give(1, start=100)
     assert cluster.run(1.0, lambda: call.outcome.done and len(reader.member.holdings) == 2)
+
+
+@pytest.mark.parametrize("code", ["UNAUTHENTICATED", "FORBIDDEN"])
+def test_a_refused_heartbeat_is_told_to_who_polls_and_may_pass(
+    cluster: GroupCluster, code: str
+) -> None:
+    reader = Reader(cluster)
+    cluster.run(1)
+    refusal = Failure(0, code, "not allowed", retryable=False)
+    cluster.intercept = lambda _, message: refusal if isinstance(message, GroupHeartbeat) else None
+    assert cluster.run(10, lambda: reader.member.error is not None)
+    with pytest.raises(Refused, match="not allowed"):
+        reader.intake.has_queue()
+    cluster.intercept = lambda *_: None
+    cluster.give(0)
+    assert cluster.run(10, lambda: reader.member.error is None)
+    assert len(reader.read(5)) == 5
 
 
 def test_one_heartbeat_is_held(cluster: GroupCluster) -> None:
@@ -376,6 +395,64 @@ def test_leaving_waits_for_what_is_out(cluster: GroupCluster) -> None:
     reader.close(10)
     assert cluster.leaves[0][0].offset == 5
     assert 2 < cluster.now - start < 6
+
+
+def knows_no_member(
+    _: str, message: AnyMessage, losing: tuple[type[AnyMessage], ...] = ()
+) -> Failure | bool | None:
+    """A coordinator for which the member has expired; it gets nothing of some kinds."""
+    if isinstance(message, GroupLeave):
+        return Failure(0, "UNKNOWN_MEMBER", "not a member", retryable=False)
+    return True if isinstance(message, losing) else None
+
+
+def test_who_leaves_a_group_that_it_is_out_of_is_told_what_may_come_again(
+    cluster: GroupCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Expired while the coordinator could not be reached: its farewell is the first to be refused."""
+    reader = Reader(cluster)
+    cluster.give(0)
+    reader.intake.ack(reader.read(5))
+
+    cluster.intercept = partial(knows_no_member, losing=(GroupHeartbeat, GroupCommit))
+    reader.close(1)
+    assert "left without farewell: not a member: what it finished" in caplog.text
+    assert "may be delivered again" in caplog.text
+
+
+def test_the_end_of_the_heartbeat_is_not_the_answer_to_the_farewell(
+    cluster: GroupCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The coordinator ends the heartbeat as soon as the member is out, for whatever reason."""
+    reader = Reader(cluster)
+    cluster.give(0)
+    reader.intake.ack(reader.read(5))
+    fenced = False
+
+    def fence(_: str, message: AnyMessage) -> Failure | bool | None:
+        nonlocal fenced
+        if isinstance(message, GroupLeave) and not fenced:
+            fenced = True
+            cluster.fence()
+            return True  # lost; the heartbeat is answered before it is sent again
+        return knows_no_member(_, message)
+
+    cluster.intercept = fence
+    reader.close(10)
+    assert "left without farewell: not a member" in caplog.text
+
+
+def test_who_leaves_with_everything_committed_is_told_nothing(
+    cluster: GroupCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    reader.intake.ack(reader.read(5))
+    reader.commit()
+
+    cluster.intercept = partial(knows_no_member, losing=(GroupHeartbeat,))
+    reader.close(1)
+    assert "without farewell" not in caplog.text
 
 
 def test_joins_follow_the_coordinator(cluster: GroupCluster) -> None:

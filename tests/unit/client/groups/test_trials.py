@@ -155,6 +155,26 @@ def test_who_gives_the_queue_away_has_not_ended_with_it(cluster: GroupCluster, w
     assert (last.offset, trying_of(last.ranges)) == (TRIED, 2)
 
 
+@pytest.mark.parametrize("way", ["revoke", "leave"])
+def test_who_never_hears_that_the_group_knows_has_not_ended_with_it(
+    cluster: GroupCluster, way: str
+) -> None:
+    """The coordinator has stored what the member said, and its answers are lost."""
+    reader = Reader(cluster)
+    cluster.give(0, TRIED, trying(2), ended=True)
+    cluster.intercept = lambda _, message: False if isinstance(message, GroupCommit) else None
+    assert reader.read(5, SAY_S - 1) == []
+    assert trying_of(cluster.commits[0].ranges) == 3
+    if way == "revoke":
+        cluster.revoke(0)
+        cluster.run(40)
+        (last,) = cluster.releases
+    else:
+        reader.close(0.5)
+        ((last,),) = cluster.leaves
+    assert (last.offset, trying_of(last.ranges)) == (TRIED, 2)
+
+
 def test_who_was_taken_for_dead_and_comes_back_has_not_ended_with_it(
     cluster: GroupCluster,
 ) -> None:

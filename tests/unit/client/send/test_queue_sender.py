@@ -20,7 +20,7 @@ from logboom.client.send.send_buffer import (
 )
 from logboom.wire.batch import peek
 from logboom.wire.errors import ClientClosed, InvalidRequest, TimedOut, UnknownResource
-from logboom.wire.messages import AnyMessage, Failure, Produce
+from logboom.wire.messages import AnyMessage, Failure, Produce, Produced, Throttled
 from tests.thorough import examples
 from tests.unit.client.scripted import BROKERS, Cluster
 
@@ -86,6 +86,85 @@ def test_a_batch_fills_while_one_is_in_flight(cluster: Cluster) -> None:
     cluster.run(1)
     assert len(cluster.log("t").values()) == 100
     assert len(cluster.log("t").entries) == 2
+
+
+def test_a_batch_that_the_leader_delays_is_not_sent_again(cluster: Cluster) -> None:
+    buffer = producer(cluster)
+    late: list[tuple[str, Produce]] = []
+
+    def delay(endpoint: str, message: AnyMessage) -> bool | None:
+        if isinstance(message, Produce):
+            late.append((endpoint, message))
+            return True
+        return None
+
+    cluster.intercept = delay
+    pile, _ = buffer.send("t", b"x")
+    for _ in range(30):
+        cluster.run(1.0)
+        ((endpoint, message),) = late
+        cluster.tell(endpoint, Throttled(0, 1_000, [message.id]))
+    cluster.tell(endpoint, Produced(message.id, 0, 0, throttled_ms=30_000))
+    assert cluster.run(1, lambda: pile.done)
+    assert pile.get() == 0
+    assert buffer.throttled_ms == 30_000
+
+
+def test_a_quota_is_named_when_a_batch_ends_too_late(cluster: Cluster) -> None:
+    buffer = producer(cluster, delivery_timeout_s=15.0)
+    late: list[tuple[str, Produce]] = []
+
+    def delay(endpoint: str, message: AnyMessage) -> bool | None:
+        if isinstance(message, Produce):
+            late.append((endpoint, message))
+            return True
+        return None
+
+    cluster.intercept = delay
+    pile, _ = buffer.send("t", b"x")
+    begin = cluster.now
+    for _ in range(40):
+        cluster.run(0.5, lambda: pile.done)
+        for endpoint, message in late:
+            cluster.tell(endpoint, Throttled(0, 1_000, [message.id]))
+    with pytest.raises(TimedOut, match="over its quota"):
+        pile.get()
+    assert cluster.now >= begin + 15
+    assert len(late) == 1
+
+
+def test_without_acknowledgements_a_quota_makes_a_pause(cluster: Cluster) -> None:
+    buffer = producer(cluster, acks="none")
+    buffer.send("t", b"first")
+    cluster.run(1)
+    cluster.tell(BROKERS[0], Throttled(0, 3_000, []))
+    cluster.run(0.1)
+    began = cluster.now
+    pile, _ = buffer.send("t", b"second")
+    assert cluster.run(10, lambda: pile.done)
+    assert 2.5 < cluster.now - began < 3.1
+    cluster.run(1)
+    assert cluster.log("t").values() == [b"first", b"second"]
+
+
+def test_a_leader_without_room_for_late_batches_is_left_alone_for_a_while(
+    cluster: Cluster,
+) -> None:
+    buffer = producer(cluster)
+    refused: list[float] = []
+
+    def refuse(_: str, message: AnyMessage) -> Failure | None:
+        if isinstance(message, Produce) and len(refused) < 2:
+            refused.append(cluster.now)
+            return Failure(0, "BUSY", "over its quota", True, {"throttled_ms": 4_000})
+        return None
+
+    cluster.intercept = refuse
+    began = cluster.now
+    pile, _ = buffer.send("t", b"x")
+    assert cluster.run(20, lambda: pile.done)
+    assert pile.get() == 0
+    assert cluster.now - began > 8
 
 
 def test_linger_lets_a_batch_fill(cluster: Cluster) -> None:

@@ -8,6 +8,7 @@ taken from; deltas lead to what the whole says; and once all is quiet the member
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -440,7 +441,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert group.coordinator in (cluster.alive or {""})
 
     def teardown(self) -> None:
-        """When all is quiet, everybody has what the target says, evenly."""
+        """When all is quiet, everybody has what the target says, as evenly as the strategy is."""
         for name in GROUPS:
             group = self.group(name)
             if group is not None:
@@ -463,12 +464,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert not any(codes(result)), "what is revoked can be released"
         assert group not in self.tables.state.cluster.groups.pending
         own = self.tables.state.cluster.topics.get(RETRY_PREFIX + name)
-        # Retries stay where they are, whatever else their owners have.
-        sizes = [
-            sum(own is None or topic != own.id for topic, _ in member.owned)
-            for member in group.members.values()
-        ]
-        if sizes and not group.fault:
+        if group.members and not group.fault:
             wanted: set[QueueKey] = {
                 (topic.id, queue)
                 for topic in group.topics.values()
@@ -477,7 +473,27 @@ class GroupMachine(RuleBasedStateMachine):
             }
             assert {key for member in group.members.values() for key in member.owned} == wanted
             if group.config.strategy != "machine_room_nearby":
-                assert max(sizes) - min(sizes) <= 1
+                self.check_evenness(group, own.id if own is not None else None)
+
+    def check_evenness(self, group: ConsumerGroup, retries: int | None) -> None:
+        """Each topic is spread evenly, and all together by the strategy that considers them all.
+
+        Retries stay where they are, whatever else their owners have.
+        """
+        owned = [
+            [topic for topic, _ in member.owned if topic != retries]
+            for member in group.members.values()
+        ]
+        for topic in {topic for topics in owned for topic in topics}:
+            assert is_even(topics.count(topic) for topics in owned)
+        if group.config.strategy == "sticky":
+            assert is_even(len(topics) for topics in owned)
+
+
+def is_even(counts: Iterable[int]) -> bool:
+    """True if no two counts differ by more than one."""
+    found = list(counts)
+    return max(found) - min(found) <= 1
 
 
 def follow(mirror: GroupRoutes, cluster: ClusterState, broker: str) -> None:
@@ -504,3 +520,17 @@ GroupMachine.TestCase.settings = settings(
     max_examples=examples(60), stateful_step_count=50, deadline=None, print_blob=True
 )
 TestGroups = GroupMachine.TestCase
+
+
+def test_only_sticky_levels_the_sum_over_topics() -> None:
+    for strategy, sizes in ((0, [3, 3]), (1, [4, 2])):
+        machine = GroupMachine()
+        machine.change_topic(topic="u", queues=3, dice=4)
+        machine.alter(name="g", which=0, strategy=strategy, dice=0)
+        machine.join(name="g", member="m1", instance="", which=0, dice=0)
+        machine.join(name="g", member="m2", instance="", which=1, dice=0)
+        machine.teardown()
+        group = machine.group("g")
+        assert group is not None
+        found = [len([key for key in m.owned if key[0] < 3]) for m in group.members.values()]
+        assert found == sizes

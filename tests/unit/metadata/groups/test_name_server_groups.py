@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from logboom.wire.commands import CreateTopic
@@ -17,6 +18,7 @@ from logboom.wire.messages import (
     Watch,
     WatchResult,
 )
+from logboom.wire.survey_messages import GroupsSurveyed, GroupSurvey, SurveyGroups
 from logboom.wire.view import TopicConfig
 from tests.unit.metadata.name_servers import Group
 
@@ -95,6 +97,39 @@ def test_groups_are_read_at_the_raft_leader_alone() -> None:
     unknown = group.ask(group.leader(), DescribeGroup(0, 1_000, "none"))
     assert isinstance(unknown, LogboomError)
     assert (unknown.code, unknown.fields["group"]) == ("UNKNOWN_GROUP", "none")
+
+
+@pytest.mark.parametrize("limit", [1, 2, 500])
+def test_all_groups_are_surveyed_page_by_page(limit: int) -> None:
+    group = founded()
+    for name in ("a", "z", "k"):
+        group.propose(joining("m1", name=name), "broker")
+    found: list[GroupSurvey] = []
+    more = True
+    while more:
+        after = found[-1].summary.name if found else ""
+        answer = group.ask(group.leader(), SurveyGroups(0, 2_000, after, limit))
+        assert isinstance(answer, GroupsSurveyed)
+        found += answer.groups
+        more = answer.more
+    assert [each.summary.name for each in found] == ["a", "g", "k", "z"]
+    listed = group.ask(group.leader(), ListGroups(0, 1_000))
+    assert isinstance(listed, GroupsListed)
+    assert [each.summary for each in found] == listed.groups
+    assert [each.offsets for each in found] == [
+        describe(group, each.summary.name).offsets for each in found
+    ]
+    assert isinstance(group.ask(group.followers()[0], SurveyGroups(0, 1_000)), NotLeader)
+
+
+def test_a_page_of_a_survey_is_bounded_by_its_offsets() -> None:
+    group = founded(queues=1_000)
+    for name in ("a", "b", "c", "d", "e"):
+        group.propose(joining("m1", name=name), "broker")
+    answer = group.ask(group.leader(), SurveyGroups(0, 2_000))
+    assert isinstance(answer, GroupsSurveyed)
+    assert [each.summary.name for each in answer.groups] == ["a", "b", "c", "d"]
+    assert answer.more
 
 
 def test_a_description_holds_what_was_answered_before() -> None:

@@ -227,9 +227,10 @@ def test_a_state_that_fails_on_a_command_stops_the_node(monkeypatch: pytest.Monk
 def test_states_that_differ_raise_the_alarm(caplog: pytest.LogCaptureFixture) -> None:
     hashes = StateHashes("b")
     hashes.hear(8, b"of the leader")
-    with caplog.at_level(logging.CRITICAL):
+    with caplog.at_level(logging.ERROR):
         hashes.take(8, b"another state")
     assert (hashes.compared, hashes.mismatches) == (1, 1)
+    assert "state_diverged index=8" in caplog.text
     assert "the state after entry 8 differs" in caplog.text
     same = StateHashes("c")
     same.take(8, b"another state")

@@ -9,7 +9,7 @@ import pytest
 
 from logboom.metadata.raft.raft_links import GUEST_SILENCE, SILENCE, RaftLinks
 from logboom.wire.acceptor import Acceptor
-from logboom.wire.actor import Effects, Event, Instant, PeerAddress, Received
+from logboom.wire.actor import Effects, Event, HandshakeFailed, Instant, PeerAddress, Received
 from logboom.wire.frames import encode
 from logboom.wire.hello import Identity
 from logboom.wire.messages import RaftFrame
@@ -326,6 +326,19 @@ def test_peers_with_another_key_refuse_and_the_refusal_is_known() -> None:
     assert refusal.code == "UNAUTHENTICATED"
     assert trio.talkers["name-2"].links.refusal() is None, "name-3 takes it"
     assert trio.talkers["name-2"].links.is_up("name-3")
+
+
+def test_a_member_is_not_refused_by_peers_that_do_not_know_its_key_yet() -> None:
+    talker = Talker("name-1", random.Random(4), 0.0)
+    talker.handle([], Instant(0.0, 0))
+    for tenths in range(50):
+        now = tenths / 10
+        out = Effects()
+        talker.links.tick(out, now)
+        for endpoint in ("name-2:7721", "name-3:7721"):
+            talker.links.handshake_failed(HandshakeFailed(endpoint, "key"), out, now)
+    assert talker.links.refusal() is not None
+    assert talker.links.refusal(belongs=True) is None
 
 
 def test_a_frame_from_a_connection_without_session_is_not_admitted() -> None:

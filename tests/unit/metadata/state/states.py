@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from logboom.metadata.raft.log_commands import (
@@ -13,6 +14,7 @@ from logboom.metadata.raft.log_commands import (
 )
 from logboom.metadata.state.state_machine import StateMachine
 from logboom.metadata.tables.cluster_state import Queue
+from logboom.wire.actor import Note
 from logboom.wire.commands import (
     AlterIsr,
     CommandResult,
@@ -27,6 +29,9 @@ from logboom.wire.commands import (
     ReportTails,
     StepDown,
 )
+from logboom.wire.event_table import EVENTS
+from logboom.wire.features import FEATURES
+from logboom.wire.listeners import ListenerView
 from logboom.wire.view import TopicConfig
 
 
@@ -37,13 +42,24 @@ class Tables:
         self.state = StateMachine()
         self.epochs: dict[str, int] = {}
         self.incarnations = 0
+        self.notes: list[Note] = []
+        """What the log of the Raft leader tells."""
+        self.by: str | None = None
+        """Who proposes."""
 
     def apply(
         self, command: AnyLogCommand, proposer: str = "", number: int = 0, time_ms: int = 0
     ) -> CommandResult:
         """Apply a command."""
         entry = LogEntry(ENTRY_FORMAT, proposer, number, time_ms, command)
-        return decode_result(self.state.apply(encode_entry(entry)))
+        return decode_result(self.state.apply(encode_entry(entry), self.notes, self.by))
+
+    def told(self) -> list[Note]:
+        """What was told since the last look."""
+        told, self.notes = self.notes, []
+        for each in told:
+            assert each.fields.keys() <= {*EVENTS[each.event].fields}, each
+        return told
 
     def done(self, command: AnyLogCommand) -> CommandResult:
         """Apply a command that must not be refused."""
@@ -51,9 +67,13 @@ class Tables:
         assert result.code == "", result.text
         return result
 
-    def begin(self, term: int = 1) -> None:
-        """A raft leader's term."""
-        self.done(NewTerm(term, "name-1", "the cluster", 0))
+    def begin(self, term: int = 1, features: int = FEATURES) -> None:
+        """A raft leader's term; the first one founds the cluster."""
+        self.done(NewTerm(term, "name-1", "the cluster", 0, features))
+
+    def be_older(self) -> None:
+        """Be a cluster that was founded before there were features levels."""
+        self.state.cluster.features = 0
 
     def register(
         self,
@@ -63,6 +83,7 @@ class Tables:
         *,
         suspect: bool = False,
         host: str = "",
+        listeners: Sequence[ListenerView] = (),
     ) -> int:
         """A broker's process begins; its instance epoch."""
         self.incarnations += 1
@@ -70,7 +91,9 @@ class Tables:
         store = store or f"store of {broker}"
         endpoint = f"{broker}.test:7711"
         value = self.done(
-            RegisterBroker(broker, store, incarnation, endpoint, zone, suspect, 0, host)
+            RegisterBroker(
+                broker, store, incarnation, endpoint, zone, suspect, 0, host, [*listeners]
+            )
         ).value
         assert isinstance(value, int)
         self.epochs[broker] = value

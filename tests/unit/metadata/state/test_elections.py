@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from logboom.metadata.state.state_counters import figures_of
 from logboom.wire.commands import AlterTopic, ElectLeader, FenceBroker, RegisterBroker, ReportRoom
 from logboom.wire.view import TopicConfig
 from tests.unit.metadata.state.states import Tables, three_brokers
@@ -222,8 +223,30 @@ def test_no_unclean_election_unless_the_topic_asks() -> None:
     assert tables.change_isr("a") == ""
     tables.fence("a")
     assert standing(tables)[0] is None
+    assert counted(tables) == (1, 0)
     tables.done(AlterTopic("t", None, TopicConfig(min_in_sync=1, unclean_election=True), 0))
     assert standing(tables) == ("b", ("b",), ())
+    assert counted(tables) == (0, 1)
+
+
+def counted(tables: Tables) -> tuple[object, object]:
+    """Return how many queues have no leader, and how many elections were unclean, as STATS say."""
+    figures = figures_of(tables.state)
+    return figures["queues_leaderless"], figures["unclean_elections"]
+
+
+def test_clean_elections_do_not_count_as_unclean() -> None:
+    tables = three_brokers(min_in_sync=1)
+    tables.fence("a")
+    assert standing(tables)[0] == "b"
+    # Neither a member that joins and leads at once, nor one that was eligible, may lack anything.
+    tables.register("a")
+    tables.fence("b")
+    tables.fence("c")
+    tables.register("c")
+    assert counted(tables)[1] == 0
+    assert figures_of(tables.state)["brokers.fenced"] == 1
+    assert figures_of(tables.state)["brokers.alive"] == 2
 
 
 def test_stepping_down_hands_everything_over_in_one_command() -> None:
@@ -521,3 +544,31 @@ def test_new_queues_go_where_there_is_room_if_there_are_enough() -> None:
     tables.report_room("b", full=True)
     tables.create("v", queues=4)
     assert {r for q in range(4) for r in tables.queue(q, "v").standing.replicas} == set("abcd")
+
+
+def test_a_full_broker_that_had_to_get_a_new_queue_is_relieved_by_its_next_report() -> None:
+    tables = three_brokers()
+    tables.report_room("a", full=True)
+    tables.create("u", queues=3)
+    led = [n for n in range(3) if tables.queue(n, "u").standing.leader == "a"]
+    assert len(led) == 1, "three copies need all three brokers"
+    tables.report_room("a", full=True)
+    for n in range(3):
+        s = tables.queue(n, "u").standing
+        assert s.leader in ("b", "c")
+        assert set(s.isr) == {"b", "c"}
+
+
+def test_a_full_leader_is_relieved_by_its_next_report_once_another_process_has_room() -> None:
+    tables = three_brokers()
+    tables.report_room("c", full=True)
+    assert tables.change_isr("a", "b") == ""
+    tables.report_room("a", full=True)
+    assert standing(tables) == ("a", ("a", "b"), ())
+    tables.report_room("c", full=False)
+    tables.report_room("b", full=True)
+    assert tables.change_isr("a", "b", "c") == ""
+    tables.register("b")
+    assert standing(tables) == ("a", ("a", "b", "c"), ()), "nobody knows yet how b's disk is"
+    tables.report_room("a", full=True)
+    assert standing(tables) == ("b", ("b", "c"), ())

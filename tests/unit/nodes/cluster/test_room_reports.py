@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logboom.nodes.cluster.room_reports import RETRY_S, ROOM_S
+from logboom.nodes.cluster.room_reports import REPEAT_S, RETRY_S, ROOM_S
 from logboom.wire.commands import ReportRoom
 from logboom.wire.errors import NotLeader
 from logboom.wire.messages import Heartbeat
@@ -18,6 +18,11 @@ def told(rig: Rig) -> list[bool]:
     return found
 
 
+def events(rig: Rig) -> list[str]:
+    """What it said of its disk."""
+    return [note.event for note in rig.notes if note.event.startswith("disk_")]
+
+
 def a_full_one() -> Rig:
     rig = Rig()
     rig.lead()
@@ -27,14 +32,28 @@ def a_full_one() -> Rig:
     return rig
 
 
-def test_a_full_disk_is_reported_once_without_any_writer() -> None:
+def test_a_full_disk_is_reported_without_any_writer_and_noted_once() -> None:
     rig = a_full_one()
     assert told(rig) == [True]
     rig.settle(30.0)
+    assert events(rig) == ["disk_full"]
+    (note,) = [note for note in rig.notes if note.event == "disk_full"]
+    assert "disk is full" in str(note.fields["text"])
+
+
+def test_a_full_disk_is_reported_again_while_it_lasts_and_no_oftener_than_it_must() -> None:
+    rig = a_full_one()
+    assert told(rig) == [True]
+    for _ in range(3):
+        rig.settle(REPEAT_S - 1.0)
+        assert told(rig) == []
+        rig.settle(1.1)
+        assert told(rig) == [True]
+    rig.storage.full = False
+    rig.settle(ROOM_S + 1.1)
+    assert told(rig) == [False]
+    rig.settle(30.0)
     assert told(rig) == []
-    (note,) = rig.notes
-    assert note.severity == "warning"
-    assert "disk is full" in note.text
 
 
 def test_room_is_reported_once_it_has_lasted() -> None:
@@ -45,12 +64,13 @@ def test_room_is_reported_once_it_has_lasted() -> None:
     assert told(rig) == []
     # It fills up again meanwhile: nobody hears of the room that there was.
     rig.storage.full = True
-    rig.settle(10.0)
-    assert told(rig) == []
+    for _ in range(10):
+        rig.settle(1.0)
+        assert False not in told(rig)
     rig.storage.full = False
     rig.settle(ROOM_S + 1.1)
     assert told(rig) == [False]
-    assert [note.severity for note in rig.notes] == ["warning", "info", "warning", "info"]
+    assert events(rig) == ["disk_full", "disk_has_room"] * 2
 
 
 def test_a_disk_that_is_full_for_a_moment_is_reported_all_the_same() -> None:

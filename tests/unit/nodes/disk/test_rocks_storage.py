@@ -762,7 +762,7 @@ def test_a_store_that_cannot_be_opened_says_which_file_is_damaged_and_what_to_do
     (said,) = caplog.messages
     assert re.search(says, said)
     assert "write-ahead log" not in said
-    assert "Every queue of this broker is affected" in said
+    assert "every queue of this broker is affected" in said
     assert f"logboom store recover {tmp_path / 'damaged-1'}" in said
     # What is left of the old one is all there.
     assert data <= {file.name for file in (tmp_path / "damaged-1").iterdir()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from logboom.wire.actor import note
 from logboom.wire.commands import DeleteTopic
 from logboom.wire.errors import (
     GroupError,
@@ -514,25 +515,35 @@ def test_a_broker_that_stops_hands_its_groups_over_though_it_leads_nothing() -> 
     assert rig.stop == ""
 
 
-def test_queues_that_a_strategy_gives_to_nobody_are_logged_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_queues_that_a_strategy_gives_to_nobody_are_logged_once() -> None:
     rig = alone()
     written = {"a": [("flights", 0), ("flights", 1), ("flights", 2)], "b": [("flights", 3)]}
     by_config = GroupConfig(strategy="by_config", options=StrategyOptions(written))
-    with caplog.at_level("INFO", "logboom.nodes"):
-        rig.coordinate_or_create(by_config)
-        rig.join("a")
-        rig.tell()
-        said = (
-            "group billing, strategy by_config: no member gets flights/3 (by_config gives it to 'b', "
-            "who is not in the group): see `logboom group alter --strategy`"
-        )
-        assert [record.message for record in caplog.records] == [said]
-        rig.join("b")
-        assert [record.message for record in caplog.records[1:]] == [
-            "group billing: every queue has a member again"
-        ]
+    rig.coordinate_or_create(by_config)
+    rig.join("a")
+    rig.tell()
+    text = (
+        "no member gets flights/3 (by_config gives it to 'b', who is not in the group): see "
+        "`logboom group alter --strategy`"
+    )
+    failed = note("allocation_failed", group="billing", strategy="by_config", text=text)
+    assert [each for each in rig.notes if each.event.startswith("allocation")] == [failed]
+    rig.join("b")
+    assert [each for each in rig.notes if each.event.startswith("allocation")] == [
+        failed,
+        note("allocation_complete", group="billing"),
+    ]
+
+
+def test_members_that_are_silent_are_logged_once() -> None:
+    rig = alone()
+    rig.join("a").beat()
+    silent = rig.join("b")
+    silent.beat()
+    rig.settle(60.0)
+    expired = [each.fields["member"] for each in rig.notes if each.event == "member_expired"]
+    assert len(expired) == len({*expired})
+    assert silent.name in expired
 
 
 def ended(member: Member) -> list[int]:

@@ -56,6 +56,27 @@ def test_a_member_that_is_no_replica_any_more_counts_for_nothing() -> None:
     assert leading.high_watermark(Position(50)) is None
 
 
+def test_m3_what_a_move_adds_or_removes_changes_no_number_before_it_is_done() -> None:
+    def required(replicas: list[str], adding: list[str], removing: list[str]) -> int:
+        leading = leadership(["a"])
+        view = QueueView(replicas, "a", 4, 9, ["a"], [], adding, removing)
+        leading.take_view(view, TopicConfig(), 9, 0.0)
+        assert leading.under_replicated == bool(removing)
+        return leading.required
+
+    assert required(["a", "b", "c"], ["b", "c"], []) == 1
+    assert required(["a", "b", "c"], [], ["b", "c"]) == 2
+    assert required(["a", "d", "b", "c"], ["d"], ["b"]) == 2
+
+
+def test_m1_a_replica_that_is_being_added_holds_up_nothing_before_it_is_asked_for() -> None:
+    leading = leadership(["a"], min_in_sync=1)
+    view = QueueView(["a", "b"], "a", 4, 9, ["a"], [], ["b"], [])
+    leading.take_view(view, TopicConfig(min_in_sync=1), 9, 0.0)
+    leading.report("b", 1, Position(3), Position(50), 1.0)
+    assert leading.high_watermark(Position(50)) == Position(50)
+
+
 def test_a_change_is_settled_by_a_newer_queue_version_or_by_metadata_as_new_as_its_answer() -> None:
     leading = leadership(["a", "b"], version=7)
     leading.pending = PendingIsrChange(("c",), 7)

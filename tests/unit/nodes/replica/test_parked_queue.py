@@ -17,7 +17,14 @@ from logboom.wire.messages import (
     Stats,
     StatsResult,
 )
-from logboom.wire.parking import MAX_DELAY_MS, Recall, Recalled
+from logboom.wire.parking import (
+    MAX_DELAY_MS,
+    DelayedBatch,
+    DelayedListed,
+    ListDelayed,
+    Recall,
+    Recalled,
+)
 from logboom.wire.view import TopicConfig
 from tests.thorough import seeds
 from tests.unit.nodes.rig import ME, Peer, Rig, batch, fetch, produce, pull
@@ -404,6 +411,45 @@ def test_stats_tell_how_many_wait_and_until_when() -> None:
     assert isinstance(answer, StatsResult)
     assert answer.counters["parked"] == 2
     assert answer.counters["parked_oldest_due_ms"] == rig.wall_ms + 1_000
+
+
+def listed(client: Peer, *asked: object) -> DelayedListed:
+    """The answer to a LISTDELAYED with these arguments."""
+    client.ask(ListDelayed(0, 1_000, *asked))  # type: ignore[arg-type]  # of several types
+    answer = client.answer()
+    assert isinstance(answer, DelayedListed)
+    return answer
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 7, 100])
+def test_what_is_delayed_is_listed_page_by_page_the_next_due_first(at_once: int) -> None:
+    rig, client = alone()
+    for n in range(20):
+        parked(rig, client, 60_000 + (n * 7) % 5 * 1_000)
+    found: list[DelayedBatch] = []
+    more = True
+    while more:
+        answer = listed(client, "flights", at_once, found[-1] if found else None)
+        assert len(answer.delayed) == at_once or not answer.more
+        found += answer.delayed
+        more = answer.more
+    order = [(each.due_ms, each.side) for each in found]
+    assert order == sorted(order)
+    assert len(set(order)) == 20
+    assert {each.topic for each in found} == {"flights"}
+    assert all(each.size > 90 for each in found)
+    assert listed(client, "others").delayed == []
+
+
+def test_what_is_recalled_or_released_is_not_listed_any_more() -> None:
+    rig, client = alone()
+    first, second = parked(rig, client, 1_000), parked(rig, client, 60_000)
+    third = parked(rig, client, 50_000)
+    assert [each.side for each in listed(client).delayed] == [first.side, third.side, second.side]
+    client.ask(recall(third))
+    client.answer()
+    pass_time(rig, 1_500)
+    assert [each.side for each in listed(client).delayed] == [second.side]
 
 
 def test_a_follower_that_begins_anew_finds_all_that_is_parked_in_the_log() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from logboom.nodes.log.keys import Position, log_key
 from logboom.nodes.log.storage import Family, WriteSet
+from logboom.wire.actor import Note, note
 from logboom.wire.commands import ReportDamage, ReportTails
 from logboom.wire.errors import DataDamaged, Unavailable
 from logboom.wire.messages import OffsetForTime, Offsets, Replicate, Stats
@@ -311,10 +312,10 @@ def test_a_suspect_broker_reports_its_tails_in_parts() -> None:
     assert sizes == [1000, 24]
 
 
-def notes(rig: Rig) -> list[str]:
-    """What the broker said since the last look."""
+def notes(rig: Rig) -> list[Note]:
+    """What the broker said of damage since the last look."""
     said, rig.notes = rig.notes, []
-    return [f"{note.severity}: {note.text}" for note in said]
+    return [note for note in said if note.event.startswith("damage_")]
 
 
 def test_the_log_names_the_queue_the_place_the_cause_and_what_follows() -> None:
@@ -325,8 +326,10 @@ def test_the_log_names_the_queue_the_place_the_cause_and_what_follows() -> None:
     rig.client().ask(pull(2))
     rig.settle()
     (said,) = notes(rig)
-    assert said.startswith("error: queue 0 of 'flights' is damaged here from offset 2 on: ")
-    assert said.endswith("is fetched again from another broker")
+    assert said.event == "damage_found"
+    assert [said.fields[name] for name in ("topic", "queue", "offset")] == ["flights", 0, 2]
+    assert said.fields["error"]
+    assert str(said.fields["text"]).endswith("is fetched again from another broker")
     client = rig.client()
     client.ask(Stats(0, 1_000))
     assert client.answer().counters["damaged_queues"] == "flights/0"
@@ -338,7 +341,7 @@ def test_the_log_names_the_queue_the_place_the_cause_and_what_follows() -> None:
     rig.lead(epoch=1, leader="broker-2", isr=("broker-2",), replicas=BOTH)
     replicated(rig, flowing(1, 4, 1), frames=[entry(2, 1, 2)])
     rig.settle()
-    assert notes(rig) == ["info: queue 0 of 'flights' is whole again"]
+    assert notes(rig) == [note("damage_mended", topic="flights", queue=0)]
 
 
 def test_the_log_says_that_a_damaged_replica_is_the_only_one() -> None:
@@ -352,5 +355,5 @@ def test_the_log_says_that_a_damaged_replica_is_the_only_one() -> None:
     rig.lead(isr=(ME,), replicas=(ME,))
     rig.settle()
     (said,) = notes(rig)
-    assert "queue 0 of 'flights' is damaged here from offset 0 on" in said
-    assert "This is its only replica" in said
+    assert [said.fields[name] for name in ("topic", "queue", "offset")] == ["flights", 0, 0]
+    assert str(said.fields["text"]).startswith("This is its only replica")

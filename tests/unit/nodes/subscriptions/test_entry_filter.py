@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from logboom.nodes.stats import Statistics
 from logboom.nodes.subscriptions.dispatch_events import Entry, SubscriptionConfig
 from logboom.nodes.subscriptions.entry_filter import EntryFilter, Said
 from logboom.wire.head import ControlKind
+from logboom.wire.stats import Statistics
 from tests.unit.nodes.subscriptions.dispatch_bench import Bench
 
 

@@ -1,0 +1,160 @@
+"""`logboom top`: brokers, topics and groups, live."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from logboom.cli.connection import open_client
+from logboom.cli.output import show_json
+from logboom.cli.parameters import Output, Servers
+from logboom.cli.top_sample import (
+    ClusterSample,
+    broker_rows,
+    group_rows,
+    headline,
+    topic_rows,
+)
+from logboom.client import Client
+from logboom.client.written_values import counted
+from logboom.wire.errors import (
+    InvalidRequest,
+    LogboomError,
+    Refused,
+    UnknownResource,
+    error_for,
+)
+from logboom.wire.names import is_reserved
+
+MIN_INTERVAL_S: Final = 0.5
+SHARE: Final = 0.5
+"""Part of an interval that a sample may take; topics and groups beyond it are left out."""
+
+
+def top(
+    *,
+    interval: Annotated[
+        float, Parameter(name=["--interval", "-i"], help="Seconds between two samples.")
+    ] = 2.0,
+    once: Annotated[
+        bool, Parameter(negative="", help="Print one screen, after two samples, and end.")
+    ] = False,
+    servers: Servers = None,
+    output: Output = "table",
+) -> int:
+    """Show brokers, topics and groups live: rates, lag, what is in sync, leaders, disks.
+
+    A wider terminal shows more columns, from 60 on. The topics with the most messages per second
+    and the groups that are the most behind come first. Ctrl-C ends it.
+
+    For example:
+
+        logboom top
+        logboom top --interval 5
+        logboom top --once -o json
+    """
+    # Written so that nan is refused too.
+    if not interval >= MIN_INTERVAL_S:
+        raise InvalidRequest(f"--interval {interval:g}: give {MIN_INTERVAL_S:g} seconds or more")
+    with open_client(servers) as boom:
+        before = take_sample(boom, interval)
+        if output == "json" or once or not sys.stdout.isatty():
+            # Rates are those between two samples.
+            time.sleep(interval)
+            now = take_sample(boom, interval)
+            if output == "json":
+                show_json(as_json(now, before))
+            else:
+                _print(now, before)
+        else:
+            _follow(boom, before, interval)
+    return 0
+
+
+def take_sample(boom: Client, interval_s: float) -> ClusterSample:
+    """Ask all nodes, and the Raft leader for as much as fits into the interval."""
+    began = time.monotonic()
+    until = began + interval_s * SHARE
+    nodes = boom.admin.stats()
+    topics = [topic for topic in boom.admin.topics() if not is_reserved(topic.name)]
+    offsets, groups, skipped = {}, [], 0
+    for topic in topics:
+        if time.monotonic() > until:
+            skipped += 1
+        elif all(queue.leader is not None for queue in topic.queues):
+            try:
+                offsets[topic.name] = boom.admin.offsets(topic.name)
+            except (UnknownResource, Refused):
+                continue
+            except LogboomError:
+                skipped += 1
+    left_out = [f"{counted(skipped, 'topic')} not measured"] if skipped else []
+    described = None
+    try:
+        described = boom.admin.describe_cluster()
+    except LogboomError:
+        left_out.append("no Raft leader answers")
+    else:
+        names = [group.name for group in boom.admin.groups()]
+        for place, name in enumerate(names):
+            if time.monotonic() > until + interval_s * SHARE:
+                left_out.append(f"{counted(len(names) - place, 'group')} not measured")
+                break
+            try:
+                groups.append(boom.admin.describe_group(name))
+            except UnknownResource:
+                continue
+    return ClusterSample(began, nodes, topics, offsets, groups, described, ", ".join(left_out))
+
+
+def as_json(now: ClusterSample, before: ClusterSample) -> dict[str, Any]:
+    """Return everything that the screen may show."""
+    return {
+        "cluster": headline(now, before),
+        "brokers": broker_rows(now, before),
+        "topics": topic_rows(now, before),
+        "groups": group_rows(now, before),
+    }
+
+
+def _print(now: ClusterSample, before: ClusterSample) -> None:
+    from rich.console import Console
+
+    from logboom.cli.top_layout import layout
+
+    console = Console()
+    rows = 16 + len(now.nodes) + len(now.topics) + len(now.groups)
+    console.print(layout(now, before, console.width, rows))
+
+
+def _follow(boom: Client, before: ClusterSample, interval_s: float) -> None:
+    """Show sample after sample until Ctrl-C.
+
+    Raises:
+        LogboomError: the cluster does not answer any more.
+    """
+    from rich.console import Console
+    from rich.live import Live
+
+    from logboom.cli.top_layout import layout
+
+    console = Console()
+    first = layout(before, None, *console.size)
+    with Live(first, console=console, screen=True, auto_refresh=False) as live:
+        previous: ClusterSample | None = None
+        now = before
+        fault: LogboomError | None = None
+        while fault is None:
+            live.update(layout(now, previous, *console.size), refresh=True)
+            # Paces the samples; Ctrl-C ends it.
+            time.sleep(max(0.0, now.at_s + interval_s - time.monotonic()))
+            try:
+                previous, now = now, take_sample(boom, interval_s)
+            except LogboomError as error:
+                fault = error
+    # Only here, where the terminal shows again what it showed before.
+    text = f"{fault.text}: `logboom doctor` looks for the cause"
+    raise error_for(fault.code, text, fault.fields)

@@ -1,0 +1,264 @@
+# Generated from aio/dead_letter_admin.py by `make generate`: do not edit.
+"""Dead letters of groups and subscriptions: count, read and send again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from logboom.client.admin_flows import dead_letter_flows
+from logboom.client.admin_flows.dead_letter_flows import (
+    AT_ONCE,
+    DeadLetter,
+    DeadLetterQueue,
+    DeadLetterSummary,
+    QueueOffset,
+)
+from logboom.client.bridge import Event, drive, get_result
+from logboom.client.flows import Flow
+from logboom.client.io_thread import IoThread, wall_ms
+from logboom.client.producer import Producer
+from logboom.client.producer_options import ProducerOptions
+from logboom.wire.errors import InvalidRequest, OffsetOutOfRange
+from logboom.wire.names import RETRY_PREFIX
+
+T = TypeVar("T")
+
+
+class DeadLetterAdmin:
+    """The dead letters of a cluster; it is the attribute `dead_letters` of a client.
+
+    An owner is the name of a group, or topic%subscription.
+    """
+
+    def __init__(self, io: IoThread, timeout_s: float) -> None:
+        self._io = io
+        self._timeout_s = timeout_s
+
+    def _run(self, flow: Flow[T]) -> T:
+        return drive(self._io, flow)
+
+    def describe(self, owner: str) -> DeadLetterSummary:
+        """Return how many dead letters an owner has, and how many were not sent again.
+
+        Raises:
+            UnknownResource: it has no dead-letter topic.
+        """
+        return self._run(dead_letter_flows.summary(owner, self._timeout_s))
+
+    def read(
+        self,
+        owner: str,
+        *,
+        count: int = 20,
+        queues: Sequence[int] | None = None,
+        again: bool = False,
+    ) -> list[DeadLetter]:
+        """Return dead letters with their origin and cause, queue by queue, the oldest first.
+
+        Args:
+            again: include those that were already sent again.
+
+        Raises:
+            UnknownResource: the owner has no dead-letter topic, or no such queue.
+        """
+        found = self._queues(owner, queues, again=again)
+        return self._run(dead_letter_flows.read(owner, found, count, self._timeout_s))
+
+    def count(
+        self,
+        owner: str,
+        *,
+        queues: Sequence[int] | None = None,
+        again: bool = False,
+        cause: str | None = None,
+    ) -> int:
+        """Return how many dead letters a `redrive` with these arguments would send again. With a
+        `cause` all are read for it."""
+        found = self._queues(owner, queues, again=again)
+        if cause is None:
+            return sum(each.end - each.begun for each in found)
+        counted = 0
+        for each in found:
+            at = each.begun
+            while at < each.end:
+                bunch = self._bunch(owner, each, at, dead_letter_flows.AT_ONCE)
+                counted += sum(cause in letter.cause for letter in bunch)
+                at = bunch[-1].message.offset + 1 if bunch else each.end
+        return counted
+
+    def _bunch(self, owner: str, queue: DeadLetterQueue, at: int, count: int) -> list[DeadLetter]:
+        place = DeadLetterQueue(queue.queue, queue.first, at, queue.end)
+        return self._run(dead_letter_flows.read(owner, [place], count, self._timeout_s))
+
+    def get(self, owner: str, queue: int, offset: int) -> DeadLetter:
+        """Return one dead letter.
+
+        Raises:
+            OffsetOutOfRange: there is none.
+        """
+        (found,) = self._queues(owner, [queue], again=True)
+        if not found.first <= offset < found.end:
+            raise OffsetOutOfRange(
+                f"{owner} has no dead letter {queue}/{offset}: queue {queue} holds "
+                f"{found.first} to {found.end - 1}"
+            )
+        place = DeadLetterQueue(queue, found.first, offset, found.end)
+        (letter,) = self._run(dead_letter_flows.read(owner, [place], 1, self._timeout_s))
+        return letter
+
+    def redrive(
+        self,
+        owner: str,
+        *,
+        queues: Sequence[int] | None = None,
+        count: int | None = None,
+        chosen: Sequence[QueueOffset] = (),
+        value: bytes | None = None,
+        cause: str | None = None,
+        again: bool = False,
+        per_s: float = 0,
+        on_sent: Callable[[int], object] | None = None,
+    ) -> int:
+        """Send dead letters again to the owner that gave them up, and to no other; return how many.
+
+        Members receive them as first deliveries. The progress is recorded after each batch.
+
+        Args:
+            queues: only those of these queues; None: of all.
+            count: at most so many.
+            chosen: exactly these. One that lies behind others that were not sent again stays open.
+            value: the value that one chosen dead letter gets instead of its own.
+            cause: only those whose cause has this text in it. One that lies behind others that were
+                not sent again stays open.
+            again: include those that were already sent again.
+            per_s: at most so many per second; 0: as fast as it goes.
+            on_sent: called with the number that are sent so far.
+
+        Raises:
+            UnknownResource: there is no such owner, or its group was deleted.
+            OffsetOutOfRange: a chosen one does not exist.
+            InvalidRequest: an argument is invalid.
+        """
+        dead_letter_flows.check_chosen(chosen, queues, count)
+        if chosen and cause is not None:
+            raise InvalidRequest("name dead letters one by one, or their cause, not both")
+        if value is not None and len(chosen) != 1:
+            raise InvalidRequest("a new value is for one dead letter: choose exactly one")
+        if count is not None and count < 1:
+            raise InvalidRequest(f"send 1 or more dead letters again, not {count}")
+        if per_s < 0:
+            raise InvalidRequest(f"a rate is 0 or more messages per second, not {per_s}")
+        self._run(dead_letter_flows.committed(owner, self._timeout_s))
+        run = _Redrive(self._io, self._timeout_s, owner, per_s, on_sent)
+        if chosen:
+            letters = [self.get(owner, *place) for place in sorted(set(chosen))]
+            return run.send_chosen(letters, value, self._queues(owner, None))
+        found = self._queues(owner, queues, again=again)
+        return run.send_range(found, self._queues(owner, queues), count, cause)
+
+    def _queues(
+        self, owner: str, queues: Sequence[int] | None, *, again: bool = False
+    ) -> list[DeadLetterQueue]:
+        return self._run(dead_letter_flows.dead_queues(owner, queues, self._timeout_s, again=again))
+
+
+class _Redrive:
+    """One run that sends dead letters again."""
+
+    def __init__(
+        self,
+        io: IoThread,
+        timeout_s: float,
+        owner: str,
+        per_s: float,
+        on_sent: Callable[[int], object] | None,
+    ) -> None:
+        self._io = io
+        self._timeout_s = timeout_s
+        self._owner = owner
+        self._per_s = per_s
+        self._on_sent = on_sent
+        self._sent = 0
+        self._at_once = max(1, min(AT_ONCE, int(per_s))) if per_s else AT_ONCE
+
+    def send_range(
+        self,
+        queues: list[DeadLetterQueue],
+        known: list[DeadLetterQueue],
+        most: int | None,
+        cause: str | None,
+    ) -> int:
+        """Send what these queues hold; `known` tells what was sent before."""
+        begun = {each.queue: each.begun for each in known}
+        with self._producer() as producer:
+            for each in queues:
+                at = each.begun
+                whole = True
+                while at < each.end and (most is None or self._sent < most):
+                    left = self._at_once if most is None else min(self._at_once, most - self._sent)
+                    place = DeadLetterQueue(each.queue, each.first, at, each.end)
+                    flow = dead_letter_flows.read(self._owner, [place], left, self._timeout_s)
+                    found = drive(self._io, flow)
+                    bunch = [one for one in found if cause is None or cause in one.cause]
+                    self._send(producer, bunch, None)
+                    at = found[-1].message.offset + 1 if found else each.end
+                    # What was left out stays open, and so does all that lies behind it.
+                    reached = at if whole else begun[each.queue]
+                    if whole and len(bunch) < len(found):
+                        whole = False
+                        sent = {one.message.offset for one in bunch}
+                        reached = next(o for one in found if (o := one.message.offset) not in sent)
+                    if reached > begun[each.queue]:
+                        self._remember(each.queue, reached)
+                    if at < each.end and bunch:
+                        self._rest(len(bunch))
+        return self._sent
+
+    def send_chosen(
+        self, letters: list[DeadLetter], value: bytes | None, known: list[DeadLetterQueue]
+    ) -> int:
+        """Send exactly these."""
+        with self._producer() as producer:
+            for at in range(0, len(letters), self._at_once):
+                if at:
+                    self._rest(self._at_once)
+                bunch = letters[at : at + self._at_once]
+                self._send(producer, bunch, value)
+                done = letters[: at + len(bunch)]
+                for each in known:
+                    sent = {one.message.offset for one in done if one.message.queue == each.queue}
+                    begun = dead_letter_flows.now_begun(each, sent)
+                    if begun > each.begun and any(b.message.queue == each.queue for b in bunch):
+                        self._remember(each.queue, begun)
+        return self._sent
+
+    def _producer(self) -> Producer:
+        return Producer(self._io, ProducerOptions(), self._timeout_s)
+
+    def _send(self, producer: Producer, bunch: list[DeadLetter], value: bytes | None) -> None:
+        futures = [
+            producer.send(
+                RETRY_PREFIX + self._owner,
+                each.message.value if value is None else value,
+                key=each.message.key,
+                tag=each.message.tag,
+                headers=dead_letter_flows.redriven_headers(each.message),
+                timestamp_ms=each.message.timestamp_ms,
+            )
+            for each in bunch
+        ]
+        for future in futures:
+            get_result(future)
+        self._sent += len(bunch)
+        if self._on_sent is not None:
+            self._on_sent(self._sent)
+
+    def _remember(self, queue: int, at: int) -> None:
+        flow = dead_letter_flows.remember(self._owner, queue, at, wall_ms(), self._timeout_s)
+        drive(self._io, flow)
+
+    def _rest(self, sent: int) -> None:
+        """Wait until so many messages fit the rate."""
+        if self._per_s:
+            Event().wait(sent / self._per_s)

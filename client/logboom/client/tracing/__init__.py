@@ -1,0 +1,1 @@
+"""Tracing and metrics by the OpenTelemetry API, for producers and consumers that ask for it."""

@@ -1,0 +1,1 @@
+"""The exporter: metrics of topics, queues, groups and subscriptions, once for a whole cluster."""

@@ -1,0 +1,1 @@
+"""What `logboom generate` writes: dashboards, alerts and scrape jobs, from tables."""

@@ -1,0 +1,151 @@
+"""Runs the web console: a socket, uvicorn, and the application on it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+from starlette.routing import BaseRoute
+
+from logboom.console.cluster_source import ClusterSources
+from logboom.console.console_audit import ConsoleAudit
+from logboom.console.http_listener import listen, local_url
+from logboom.console.request_checks import is_loopback
+from logboom.console.sign_in import SignInRoutes
+from logboom.console.site import ConsoleSettings
+from logboom.console.viewers import LocalViewerBook, ViewerBook
+from logboom.console.viewers_file import ViewersFile
+from logboom.console.web_app import WebConsole
+from logboom.wire.errors import StartError
+
+BACKLOG: Final = 128
+END_S: Final = 5
+"""Seconds that open requests have to end."""
+
+
+class ConsoleServer:
+    """A console on its socket; `run` serves until `stop`."""
+
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        endpoints: Sequence[str],
+        credentials: Path | None,
+        audit_folder: Path,
+        viewers: ViewersFile | None = None,
+        cluster_key: bytes = b"",
+    ) -> None:
+        """Bind the socket; port 0 is any free one.
+
+        Args:
+            viewers: who signs in; None: everybody who reaches it is the local viewer.
+            cluster_key: of a cluster without users; its administration needs it.
+
+        Raises:
+            StartError: the port is in use, the address is not this machine's, other machines reach
+                it and there are no viewers, or the certificate cannot be used.
+        """
+        book: ViewerBook = viewers or LocalViewerBook()
+        extra_routes: Sequence[BaseRoute] = () if viewers is None else SignInRoutes(viewers).routes
+        if not is_loopback(settings.host) and not book.must_sign_in:
+            raise StartError(
+                f"other machines reach {settings.host}, and the console has no viewers: add one "
+                "with `logboom console viewer add NAME`, or listen at 127.0.0.1"
+            )
+        self._socket = listen(settings.host, settings.port, BACKLOG)
+        port = self._socket.getsockname()[1]
+        self.settings = replace(settings, port=port)
+        try:
+            self._audit = ConsoleAudit(audit_folder)
+        except StartError:
+            self._socket.close()
+            raise
+        self._console = WebConsole(
+            self.settings,
+            lambda: ClusterSources(tuple(endpoints), credentials, cluster_key),
+            book,
+            self._audit,
+            extra_routes,
+        )
+        config = uvicorn.Config(
+            self._console.app,
+            lifespan="on",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            # A proxy tells who asks it; of anybody else these headers are not believed.
+            proxy_headers=bool(settings.proxy),
+            forwarded_allow_ips=settings.proxy,
+            ssl_certfile=settings.tls_cert or None,
+            ssl_keyfile=settings.tls_key or None,
+            timeout_graceful_shutdown=END_S,
+        )
+        if settings.tls_cert:
+            self._check_certificate(config)
+        self._server = _Server(config, self._console)
+
+    def _check_certificate(self, config: uvicorn.Config) -> None:
+        """Read the certificate and its key before anybody is told where the console is."""
+        try:
+            config.load()
+        except OSError as error:
+            self._socket.close()
+            self._audit.close()
+            where = f"{self.settings.tls_cert} and {self.settings.tls_key}"
+            raise StartError(
+                f"{where} are no certificate with its key ({error.strerror or error}): give PEM files"
+            ) from None
+
+    @property
+    def url(self) -> str:
+        """Where a browser of this machine finds it."""
+        scheme = "https" if self.settings.tls_cert else "http"
+        return local_url(scheme, self.settings.host, self.settings.port)
+
+    @property
+    def audit_path(self) -> Path:
+        """The file of its audit log."""
+        return self._audit.path
+
+    def run(self) -> None:
+        """Serve until `stop`, or until Ctrl-C in the main thread."""
+        try:
+            asyncio.run(self._server.serve([self._socket]))
+        finally:
+            self._socket.close()
+            self._audit.close()
+
+    def stop(self) -> None:
+        """End; may be called from any thread."""
+        self._server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, which ends our streams before it waits for open requests."""
+
+    def __init__(self, config: uvicorn.Config, console: WebConsole) -> None:
+        super().__init__(config)
+        self._console = console
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._console.stop_streams()
+        await super().shutdown(sockets)
+
+
+@contextmanager
+def console_thread(server: ConsoleServer) -> Iterator[ConsoleServer]:
+    """Run a console in a thread of this process."""
+    thread = threading.Thread(target=server.run, name="logboom-console", daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join()

@@ -1,0 +1,127 @@
+"""Signing in and out: routes of their own, since they make the sessions that all others need."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from logboom.console.console_session import ConsoleSession
+from logboom.console.passwords import is_password
+from logboom.console.sign_in_limits import SignInLimits
+from logboom.console.viewer_records import mark_of
+from logboom.console.viewers_file import ViewersFile
+from logboom.console.web_app import SIGN_IN, WebConsole
+from logboom.console.widgets.page_query import FormValues, is_local
+
+SIGN_OUT: Final = "/sign-out"
+MAX_WAITING: Final = 16
+"""Passwords that wait to be checked; more are refused at once."""
+WRONG: Final = "Name or password is wrong."
+
+
+@dataclass(frozen=True, slots=True)
+class SignInModel:
+    """The sign-in page."""
+
+    name: str
+    next: str
+    error: str
+
+
+class SignInRoutes:
+    """Signs viewers in and out. One password is checked at a time, outside the loop: each takes 64 MiB
+    and much of a core."""
+
+    def __init__(self, viewers: ViewersFile) -> None:
+        self._viewers = viewers
+        self._limits = SignInLimits()
+        self._one = asyncio.Lock()
+        self._waiting = 0
+
+    @property
+    def routes(self) -> Sequence[Route]:
+        """The routes."""
+        return (
+            Route(SIGN_IN, self._show, methods=["GET"]),
+            Route(SIGN_IN, self._sign_in, methods=["POST"]),
+            Route(SIGN_OUT, self._sign_out, methods=["POST"]),
+        )
+
+    async def _show(self, request: Request) -> Response:
+        console: WebConsole = request.state.console
+        after = _next_of(request.query_params.get("next", "/"))
+        if request.state.session.viewer and request.state.viewer.name:
+            return RedirectResponse(after, 303)
+        return console.render(request, "sign_in.html", SignInModel("", after, ""))
+
+    async def _sign_in(self, request: Request) -> Response:
+        console: WebConsole = request.state.console
+        values = await console.read_form(request)
+        if isinstance(values, Response):
+            return values
+        name, after = values.text("name"), _next_of(values.text("next", "/"))
+        address = request.client.host if request.client is not None else ""
+        wait_s = self._limits.wait_s(name, address, time.monotonic())
+        if wait_s > 0 or self._waiting >= MAX_WAITING:
+            console.note_sign_in(request, "sign-in", name, "LOCKED")
+            text = f"Too many failures: try again in {max(1, round(wait_s))} s."
+            return self._again(request, SignInModel(name, after, text), 429, wait_s)
+        # Counted before it is checked, so that many at once are no way around the limits.
+        self._limits.failed(name, address, time.monotonic())
+        record = self._viewers.viewers.get(name)
+        if not await self._is_right(None if record is None else record.password, values):
+            console.note_sign_in(request, "sign-in", name, "WRONG_PASSWORD")
+            return self._again(request, SignInModel(name, after, WRONG), 403)
+        if record is None:
+            raise AssertionError("a viewer that there is not has no password")
+        self._limits.succeeded(name, address)
+        response = RedirectResponse(after, 303)
+        # A new id: who knew the one before the sign-in gains nothing.
+        session = ConsoleSession(secrets.token_urlsafe(18), mark_of(name, record))
+        console.set_session(request, response, session)
+        console.note_sign_in(request, "sign-in", name, "ok")
+        return response
+
+    async def _is_right(self, kept: str | None, values: FormValues) -> bool:
+        self._waiting += 1
+        try:
+            async with self._one:
+                return await asyncio.to_thread(is_password, kept, values.raw("password"))
+        finally:
+            self._waiting -= 1
+
+    def _again(
+        self, request: Request, model: SignInModel, status: int, wait_s: float = 0.0
+    ) -> Response:
+        console: WebConsole = request.state.console
+        response = console.render(request, "sign_in.html", model, status=status)
+        if wait_s > 0:
+            response.headers["retry-after"] = str(max(1, round(wait_s)))
+        return response
+
+    async def _sign_out(self, request: Request) -> Response:
+        console: WebConsole = request.state.console
+        values = await console.read_form(request)
+        if isinstance(values, Response):
+            return values
+        session: ConsoleSession = request.state.session
+        name = request.state.viewer.name
+        console.ended.add(session.id, time.monotonic())
+        if name:
+            console.note_sign_in(request, "sign-out", name, "ok")
+        response = RedirectResponse(SIGN_IN, 303)
+        response.delete_cookie(console.signer.session_cookie, httponly=True, samesite="strict")
+        return response
+
+
+def _next_of(text: str) -> str:
+    """Return where a viewer goes after signing in: a page of this console, and not a part of one."""
+    return text if is_local(text) and not text.startswith((SIGN_IN, SIGN_OUT)) else "/"

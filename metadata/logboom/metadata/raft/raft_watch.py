@@ -1,0 +1,54 @@
+"""The events of the Raft group as one of its members sees them: leaderships and lost contact."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from logboom.wire.actor import Note, note
+
+if TYPE_CHECKING:
+    from logboom.metadata.raft.raft_node import RaftNode
+
+CONTACT_S: Final = 5.0
+"""Seconds without a leader that are no event: an election takes less."""
+
+
+class RaftWatch:
+    """Compares what a member saw at the end of its last turn with what it sees now."""
+
+    def __init__(self, node_id: str, now: float) -> None:
+        """Begin to look; until now there was no leader."""
+        self._id = node_id
+        self._led_term = 0
+        """Term in which this node leads; 0 if it does not."""
+        self._touched_at = now
+        """When a leader was heard last."""
+        self._lost = False
+
+    def look(self, raft: RaftNode, now: float, *, in_touch: bool) -> list[Note]:
+        """Return what has happened since the last look; `in_touch`: a leader is heard now."""
+        notes: list[Note] = []
+        term = raft.term if raft.is_leader else 0
+        if term != self._led_term:
+            if self._led_term and not term:
+                leader = raft.leader if raft.leader != self._id else None
+                notes.append(note("raft_leadership_lost", term=self._led_term, leader=leader))
+            if term:
+                notes.append(note("raft_leader_elected", term=term))
+            self._led_term = term
+        silent_s = now - self._touched_at
+        if in_touch:
+            self._touched_at = now
+            if self._lost:
+                self._lost = False
+                leader, seconds = raft.leader, round(silent_s, 1)
+                notes.append(
+                    note("raft_contact_regained", term=raft.term, leader=leader, seconds=seconds)
+                )
+        elif silent_s >= CONTACT_S and not self._lost:
+            self._lost = True
+            text = "without a majority of name servers nothing can be changed: `logboom doctor`"
+            notes.append(
+                note("raft_contact_lost", term=raft.term, seconds=round(silent_s, 1), text=text)
+            )
+        return notes

@@ -1,0 +1,84 @@
+"""What members of a group may do and see, beyond the right to read the group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from logboom.nodes.broker_context import BrokerContext
+from logboom.wire.access_requirements import Requirement
+from logboom.wire.actor import PeerAddress
+from logboom.wire.errors import Forbidden, GroupError, LogboomError
+from logboom.wire.group_messages import GroupHeartbeat, QueueStatus
+
+DIFFERENCES: Final = ("missing", "extra", "different")
+"""Fields of SUBSCRIPTION_MISMATCH that name topics, with commas between them."""
+
+
+class MemberAccess:
+    """The rights of members, by the sessions and the copy of the groups at this broker."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._acceptor = context.acceptor
+        self._groups = context.groups
+        self._routes = context.routes
+
+    def refusal(self, address: PeerAddress, message: GroupHeartbeat) -> LogboomError | None:
+        """Return why a member is not served, or None.
+
+        A member that may not read a topic of its group would own queues and get nothing of them.
+        """
+        peer = self._acceptor.peer(address)
+        if peer is None or peer.principal is None:
+            return None
+        authorizer = self._acceptor.authorizer
+        error = authorizer.refusal(peer, message)
+        known = self._groups.groups.get(message.group)
+        if error is not None or known is None:
+            return error
+        for topic in known.head.subscription:
+            needed = Requirement("read", "topic", topic)
+            error = authorizer.lack(peer, message, needed)
+            if isinstance(error, Forbidden):
+                return error
+            if error is not None:
+                # It may not even know the topic's name.
+                text = (
+                    f"group {message.group!r} subscribes to a topic that user {peer.user!r} may not "
+                    "read: an administrator can allow it, or join with another subscription"
+                )
+                return Forbidden(text, verb="read", kind="group", name=message.group)
+        return None
+
+    def shown_mismatch(self, address: PeerAddress, error: LogboomError) -> LogboomError:
+        """Return an error without names of topics that the one who joins may not describe."""
+        sight = self._acceptor.sight(address)
+        if sight is None or error.code != "SUBSCRIPTION_MISMATCH":
+            return error
+        fields, hidden = dict(error.fields), False
+        for kind in DIFFERENCES:
+            names = [name for name in str(fields.get(kind, "")).split(",") if name]
+            seen = [name for name in names if sight.topic(name)]
+            hidden |= len(seen) < len(names)
+            fields[kind] = ",".join(seen)
+        if not hidden:
+            return error
+        text = (
+            f"the subscription is not that of group {fields.get('group')!r}, which has topics that "
+            f"user {sight.user!r} may not see: ask whoever manages the group"
+        )
+        return GroupError(text, error.code, **fields)
+
+    def shown_status(
+        self, address: PeerAddress, status: Sequence[QueueStatus]
+    ) -> list[QueueStatus]:
+        """Return the reports about queues of topics that the one who asks may describe."""
+        sight = self._acceptor.sight(address)
+        if sight is None:
+            return list(status)
+        names = self._routes.names
+        return [
+            each
+            for each in status
+            if (name := names.get(each.topic_id)) is not None and sight.topic(name)
+        ]

@@ -1,0 +1,36 @@
+"""Users of a backup: nobody gets in before everything that denies it is there."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import Mock, call
+
+import msgspec
+
+from logboom.backup.user_restore import restore_users
+from logboom.wire.access.access_rules import AccessRule, Quota, UserKey, UserView
+from logboom.wire.backup_messages import ClusterSnapshot
+
+EMPTY = ClusterSnapshot(5, "cluster", 9, 2, 1, 1, [], [], 1, [], [], [], [])
+
+
+def test_a_user_is_disabled_until_all_of_it_is_restored() -> None:
+    rules = [
+        AccessRule(True, "read", "topic", "*"),
+        AccessRule(False, "read", "topic", "secret"),
+    ]
+    quota = Quota(topics=5)
+    keys = [UserKey("one", "k1", 1), UserKey("two", "k2", 1)]
+    user = UserView("ann", keys, ["readers"], rules, quota=quota)
+    client: Any = Mock()
+    state = msgspec.structs.replace(EMPTY, users=[user])
+    assert restore_users(client, state, EMPTY) == ["ann"]
+    admin = client.admin
+    assert admin.method_calls == [
+        call.create_user("ann", "k1", label="one", end_ms=0),
+        call.alter_user("ann", disabled=True, quota=quota),
+        call.add_user_key("ann", "k2", label="two", end_ms=0),
+        call.add_rule("user:ann", "deny", "read", "topic", "secret"),
+        call.add_rule("user:ann", "allow", "read", "topic", "*"),
+        call.alter_user("ann", disabled=False, roles=["readers"]),
+    ]

@@ -1,0 +1,155 @@
+"""What the audit log says, and what it never says."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from logboom.wire.access.access_commands import AddRule, AddUserKey, AlterUser, CreateUser
+from logboom.wire.access.access_rules import AccessRule, Quota, UserKey, principal_of
+from logboom.wire.actor import Instant
+from logboom.wire.audit_log import (
+    MAX_LISTED,
+    MAX_TEXT_CHARS,
+    MAX_UNTAKEN,
+    AuditEntry,
+    AuditLog,
+    details_of,
+    entry_about,
+    lost_line,
+)
+from logboom.wire.commands import CreateTopic
+from logboom.wire.view import TopicConfig
+
+PUBLIC = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
+KEY = UserKey("laptop", PUBLIC, 5, 9)
+NOON = Instant(100.0, 1_795_000_000_123)
+
+
+def told(log: AuditLog) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.take()]
+
+
+def test_a_line_says_when_where_who_and_what() -> None:
+    log = AuditLog("name-1")
+    log.begin(NOON)
+    entry = entry_about("command", principal_of("alice", KEY), "10.0.0.9", "me")
+    entry.request, entry.result = "createtopic", "ok"
+    log.note(entry)
+    (line,) = told(log)
+    mark = line.pop("key")
+    assert mark.startswith("laptop#")
+    assert line == {
+        "time": "2026-11-18T11:06:40.123+00:00",
+        "node": "name-1",
+        "event": "command",
+        "user": "alice",
+        "address": "10.0.0.9",
+        "client": "me",
+        "request": "createtopic",
+        "result": "ok",
+    }
+    assert told(log) == []
+
+
+def test_refusals_are_told_once_a_second_for_each_user_and_address() -> None:
+    log = AuditLog("broker-1")
+    for at in range(100):
+        log.begin(Instant(100 + at / 100, 0))
+        for user in ("alice", "bob"):
+            log.refused(AuditEntry(event="refused", user=user, address="a", request_id=at))
+    assert [(each["user"], each["count"]) for each in told(log)] == [("alice", 1), ("bob", 1)]
+    log.begin(Instant(102.0, 0))
+    last = [(each["user"], each["count"], each["request_id"]) for each in told(log)]
+    assert last == [("alice", 99, 99), ("bob", 99, 99)]
+
+
+def test_many_strangers_share_a_line() -> None:
+    log = AuditLog("broker-1")
+    log.begin(Instant(1.0, 0))
+    for at in range(1_000):
+        log.refused(AuditEntry(event="refused", address=f"10.0.{at}"))
+    log.begin(Instant(3.0, 0))
+    lines = told(log)
+    assert len(lines) < 60
+    assert sum(line["count"] for line in lines) == 1_000
+
+
+def test_lines_that_nobody_takes_are_bounded_and_counted() -> None:
+    log = AuditLog("broker-1")
+    for _ in range(MAX_UNTAKEN + 5):
+        log.note(AuditEntry(event="command"))
+    assert log.lost == 5
+    assert len(log.take()) == MAX_UNTAKEN
+    assert json.loads(lost_line("broker-1", NOON, 5))["count"] == 5
+
+
+def test_what_a_peer_says_cannot_make_a_line_of_its_own() -> None:
+    log = AuditLog("broker-1")
+    log.note(AuditEntry(event="refused", client='x"}\n{"user":"root"}' + "y" * 10_000))
+    (line,) = log.take()
+    assert line.count(b"\n") == 1
+    assert len(json.loads(line)["client"]) == MAX_TEXT_CHARS
+
+
+class Strange(Struct):
+    """A command that none is yet."""
+
+    name: str
+    body: bytes
+    parts: list[bytes]
+    many: list[int]
+    keys: list[UserKey]
+
+
+@pytest.mark.parametrize(
+    ("command", "details"),
+    [
+        (
+            CreateTopic("t", 4, 0, TopicConfig(retention_ms=7), 99),
+            {"name": "t", "queues": 4, "replicas": 0, "config": {"retention_ms": 7}},
+        ),
+        (AddUserKey("al", KEY), {"name": "al", "key": {"label": "laptop", "end_ms": 9}}),
+        (
+            CreateUser("al", [KEY], ["r"], 1),
+            {"name": "al", "keys": [{"label": "laptop", "end_ms": 9}], "roles": ["r"]},
+        ),
+        (
+            AlterUser("al", True, None, Quota(produce_bytes_per_s=5), 1),
+            {"name": "al", "disabled": True, "quota": {"produce_bytes_per_s": 5}},
+        ),
+        (
+            AddRule("user:al", AccessRule(True, "read", "topic", "o.*")),
+            {"holder": "user:al", "rule": "allow read topic o.*"},
+        ),
+        (
+            Strange("n", b"secret", [b"secret"], list(range(50)), []),
+            {
+                "name": "n",
+                "parts": [],
+                "many": [*range(MAX_LISTED), "and 30 more"],
+                "keys": [],
+            },
+        ),
+    ],
+)
+def test_details_are_names_and_settings(command: Struct, details: dict[str, Any]) -> None:
+    assert details_of(command) == details
+    assert PUBLIC not in str(details_of(command))
+
+
+def test_numbers_of_refusals_are_never_lost() -> None:
+    rng, log, refused, now = random.Random(3), AuditLog("n"), 0, 0.0
+    lines: list[dict[str, Any]] = []
+    for _ in range(5_000):
+        now += rng.random() / 100
+        log.begin(Instant(now, 0))
+        log.refused(AuditEntry(event="refused", user=str(rng.randrange(30))))
+        refused += 1
+    for _ in range(5):
+        lines += told(log)
+        now += 1.5
+        log.begin(Instant(now, 0))
+    assert sum(line["count"] for line in [*lines, *told(log)]) == refused

@@ -1,0 +1,214 @@
+"""What the parts of a node tell the audit log."""
+
+import json
+import random
+from typing import Any, get_args
+
+import pytest
+
+from logboom.wire.acceptor import Acceptor, PeerSession
+from logboom.wire.access.access_book import AccessBook
+from logboom.wire.access.access_commands import AddUserKey, EndUserKeys
+from logboom.wire.access.access_rules import (
+    AccessRule,
+    AccessView,
+    RoleView,
+    UserKey,
+    UserView,
+    principal_of,
+)
+from logboom.wire.actor import Effects, Instant, PeerAddress
+from logboom.wire.auditor import MANAGEMENT, ROUTINE, Auditor
+from logboom.wire.authorizer import Authorizer
+from logboom.wire.base import WireMessage
+from logboom.wire.commands import AnyCommand, Barrier, CreateTopic, DeleteTopic
+from logboom.wire.errors import InvalidRequest, NotLeader, Refused
+from logboom.wire.frames import encode
+from logboom.wire.messages import Hello, Produce, Propose, RemoveNameServer, Replicate, Stats
+from logboom.wire.stats import Statistics
+from logboom.wire.view import TopicConfig
+
+KEY = UserKey("laptop", "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7", 0)
+ALICE = principal_of("alice", KEY)
+HERE = PeerAddress("main", b"\x01")
+SECRET = b"what nobody else may read"
+
+
+class Gate:
+    """A gate with an audit log behind it, and alice, who may read what begins with "mine."."""
+
+    def __init__(self) -> None:
+        self.book = AccessBook()
+        self.let_in([KEY])
+        self.auditor = Auditor("broker-1", Statistics())
+        self.auditor.address_of = lambda address: f"10.0.0.{address.routing_id[0]}"
+        self.auditor.begin(Instant(1.0, 1_000))
+        self.acceptor = Acceptor("broker-1", b"k" * 32, random.Random(1))
+        self.acceptor.authorizer = Authorizer(lambda: self.book)
+        self.acceptor.authorizer.on_refusal = self.auditor.refused_by_rule
+        self.acceptor.on_denial = self.auditor.refused
+        self.now = 1.0
+
+    def let_in(self, keys: list[UserKey]) -> None:
+        role = RoleView("reader", [AccessRule(True, "read", "topic", "mine.*")], 1)
+        alice = UserView("alice", keys, ["reader"])
+        view = AccessView(full=True, users=[alice], roles=[role])
+        self.book.update(view, self.book.version + 1)
+
+    def say(self, message: WireMessage, principal: str | None = ALICE) -> bool:
+        """Whether it is served."""
+        frames = encode(message, [SECRET] if isinstance(message, Produce) else ())
+        admitted = self.acceptor.admit(HERE, frames, Effects(), self.now, principal)
+        return admitted is not None
+
+    def told(self) -> list[dict[str, Any]]:
+        lines = self.auditor.log.take()
+        assert not any(SECRET in line or KEY.public.encode() in line for line in lines)
+        return [json.loads(line) for line in lines]
+
+
+def hello(name: str = "me", kind: Any = "client") -> Hello:
+    return Hello(-1, 1, 1, name, kind, 0)
+
+
+def test_each_command_is_management_or_routine() -> None:
+    assert not set(MANAGEMENT) & set(ROUTINE)
+    assert {*MANAGEMENT, *ROUTINE} == {*get_args(AnyCommand)}
+
+
+def test_what_is_served_is_not_told() -> None:
+    gate = Gate()
+    gate.say(hello())
+    gate.say(Stats(1, 1_000))
+    assert [line["request"] for line in gate.told()] == ["stats"]
+    assert gate.say(Propose(2, 1_000, "", 1, Barrier()))
+    assert gate.told() == []
+
+
+def test_a_refusal_by_rule_is_told_once_with_the_rule() -> None:
+    gate = Gate()
+    gate.say(hello())
+    assert not gate.say(Produce(7, 1_000, "yours", 0, "all"))
+    (line,) = gate.told()
+    assert line.pop("key").startswith("laptop#")
+    del line["time"]
+    assert line == {
+        "node": "broker-1",
+        "event": "refused",
+        "user": "alice",
+        "address": "10.0.0.1",
+        "client": "me",
+        "request": "produce",
+        "verb": "write",
+        "resource": "topic:yours",
+        "result": "FORBIDDEN",
+        "rule": "no rule allows it",
+        "request_id": 7,
+        "count": 1,
+    }
+
+
+def test_a_key_that_has_ended_is_told() -> None:
+    gate = Gate()
+    gate.say(hello())
+    gate.let_in([UserKey("other", "x" * 40, 0)])
+    assert not gate.say(Stats(1, 1_000))
+    assert not gate.say(hello())
+    gate.auditor.begin(Instant(3.0, 3_000))
+    told = [(line["event"], line["user"], line["result"]) for line in gate.told()]
+    assert told == [
+        ("refused", "alice", "UNAUTHENTICATED"),
+        ("authentication", "alice", "UNAUTHENTICATED"),
+    ]
+
+
+def test_on_an_open_listener_what_is_for_nodes_is_told_without_a_user() -> None:
+    gate = Gate()
+    gate.say(hello("x"), None)
+    assert not gate.say(Replicate(1, 1_000, "b", 0, 0, 0, 0, 0, []), None)
+    (line,) = gate.told()
+    assert "user" not in line
+    assert (line["client"], line["address"]) == ("x", "10.0.0.1")
+    assert (line["request"], line["result"]) == ("replicate", "UNAUTHENTICATED")
+
+
+def test_an_unknown_key_is_told_with_its_address() -> None:
+    gate = Gate()
+    gate.auditor.refused_key("10.0.0.7", "main")
+    (line,) = gate.told()
+    assert (line["event"], line["address"]) == ("authentication", "10.0.0.7")
+
+
+def session(kind: Any = "client", principal: str | None = ALICE) -> PeerSession:
+    return PeerSession(HERE, "me", kind, 0, 1, 1.0, principal=principal)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "expected"),
+    [
+        (CreateTopic("mine.a", 4, 1, TopicConfig(), 0), "", ("manage", "topic:mine.a", "ok")),
+        (DeleteTopic("t", 0), "UNKNOWN_TOPIC", ("manage", "topic:t", "UNKNOWN_TOPIC")),
+        (AddUserKey("bob", KEY), "", ("admin", "cluster:cluster", "ok")),
+        (Barrier(), "", None),
+    ],
+)
+def test_management_is_told_with_its_result(
+    command: AnyCommand, code: str, expected: tuple[str, str, str] | None
+) -> None:
+    gate = Gate()
+    gate.auditor.commanded(session(), Propose(5, 1_000, "", 1, command), code)
+    told = gate.told()
+    found = [(line["verb"], line["resource"], line["result"]) for line in told]
+    assert found == ([] if expected is None else [expected])
+    if told:
+        assert told[0]["user"] == "alice"
+        assert told[0]["request_id"] == 5
+        assert told[0]["details"]["name"]
+
+
+def test_a_command_that_did_not_enter_the_log_is_told_unless_it_was_asked_at_the_wrong_place() -> (
+    None
+):
+    gate = Gate()
+    propose = Propose(5, 1_000, "", 1, DeleteTopic("t", 0))
+    gate.auditor.proposed(session(), propose, NotLeader("ask another"))
+    assert gate.told() == []
+    gate.auditor.proposed(session(), propose, InvalidRequest("no"))
+    gate.auditor.proposed(session(), propose, Refused("no", "FORBIDDEN"))
+    told = [(line["event"], line["request"], line["result"]) for line in gate.told()]
+    assert told == [
+        ("command", "deletetopic", "INVALID_ARGUMENT"),
+        ("refused", "deletetopic", "FORBIDDEN"),
+    ]
+
+
+def test_a_command_that_a_rule_refuses_is_told_once() -> None:
+    gate = Gate()
+    propose = Propose(5, 1_000, "", 1, DeleteTopic("yours", 0))
+    error = gate.acceptor.authorizer.refusal_of_command(session(), propose.command, lambda _: None)
+    assert error is not None
+    gate.auditor.proposed(session(), propose, error)
+    gate.auditor.begin(Instant(3.0, 3_000))
+    (line,) = gate.told()
+    assert (line["event"], line["resource"], line["count"]) == ("refused", "topic:yours", 1)
+
+
+def test_what_the_raft_leader_does_to_keys_by_itself_is_told() -> None:
+    gate = Gate()
+    gate.auditor.commanded_itself(EndUserKeys(5), "")
+    gate.auditor.commanded_itself(Barrier(), "")
+    (line,) = gate.told()
+    assert (line["request"], line["result"]) == ("enduserkeys", "ok")
+
+
+def test_requests_of_management_that_are_no_commands_are_told() -> None:
+    gate = Gate()
+    gate.auditor.requested(session(), RemoveNameServer(4, 1_000, "name-3"), "BUSY")
+    gate.auditor.requested(session(), Stats(5, 1_000))
+    (line,) = gate.told()
+    assert (line["event"], line["request"], line["result"]) == (
+        "request",
+        "removenameserver",
+        "BUSY",
+    )
+    assert line["details"] == {"name_server": "name-3"}

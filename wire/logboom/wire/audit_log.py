@@ -1,0 +1,189 @@
+"""What the audit log of a node says, pure: lines of JSON, and how many of them.
+
+A line tells who did or was refused what, by its name. It never holds the contents of messages, nor
+keys, public ones included: a key is named by its label and a mark. Refusals of one user at one
+address are told once a second, with their number. Commands are not limited: those who may give them
+are few, and the Raft log has each of them anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from logboom.wire.access.access_rules import AccessRule, UserKey, user_of
+from logboom.wire.actor import Instant
+from logboom.wire.refusal_counter import RefusalCounter
+
+MAX_TEXT_CHARS: Final = 256
+"""Maximum length of a text in a line."""
+MAX_LISTED: Final = 20
+"""Maximum number of elements of a list in a line."""
+MAX_UNTAKEN: Final = 10_000
+"""Lines that may wait to be written; further ones are counted as lost."""
+UNTOLD_FIELDS: Final = frozenset(
+    {"id", "number", "proposer", "time_ms", "timeout_ms", "incarnation", "seen_version"}
+)
+"""Fields of commands that say nothing about what is asked."""
+
+Plain: TypeAlias = str | int | float | bool | list["Plain"] | dict[str, "Plain"] | None
+"""What the details of a command consist of."""
+
+
+class AuditEntry(Struct, omit_defaults=True, kw_only=True):
+    """One line, without its time."""
+
+    time: str = ""
+    """UTC, by the clock of the node (RFC 3339)."""
+    node: str = ""
+    event: str
+    """command, request, refused, authentication, audit."""
+    user: str = ""
+    """Empty on a listener without keys."""
+    key: str = ""
+    """Label and mark of the key with which the connection was opened."""
+    address: str = ""
+    """IP address of the peer."""
+    client: str = ""
+    """What a client calls itself: this is not checked."""
+    request: str = ""
+    """Type of the request or command."""
+    verb: str = ""
+    resource: str = ""
+    """kind:name."""
+    result: str = ""
+    """ok, or the code of the error."""
+    rule: str = ""
+    """The rule that decided, or why there was none."""
+    details: dict[str, Plain] = {}
+    request_id: int = 0
+    """Number of the request on its connection."""
+    count: int = 0
+    """Refusals that this line stands for, or lines that were lost."""
+
+
+class AuditLog:
+    """The lines of one node that are still to be written."""
+
+    def __init__(self, node: str) -> None:
+        self.lost = 0
+        """Lines that nobody took in time."""
+        self.entries = 0
+        """Lines that were made."""
+        self._node = node
+        self._now = Instant(0.0, 0)
+        self._lines: list[bytes] = []
+        self._refusals = RefusalCounter[tuple[str, str], AuditEntry](self._tell)
+
+    def begin(self, now: Instant) -> None:
+        """Begin a turn of the node; tell the numbers of refusals that are due."""
+        self._now = now
+        self._refusals.tick(now.mono)
+
+    def refused(self, entry: AuditEntry) -> None:
+        """Note a refusal."""
+        self._refusals.add((entry.user, entry.address), entry, self._now.mono)
+
+    def note(self, entry: AuditEntry) -> None:
+        """Note anything else."""
+        if len(self._lines) >= MAX_UNTAKEN:
+            self.lost += 1
+            return
+        entry.time = datetime.fromtimestamp(self._now.wall_ms / 1000, UTC).isoformat(
+            timespec="milliseconds"
+        )
+        entry.node = self._node
+        for name in ("user", "client", "resource", "rule"):
+            setattr(entry, name, shortened(getattr(entry, name)))
+        self.entries += 1
+        self._lines.append(msgspec.json.encode(entry) + b"\n")
+
+    def take(self) -> list[bytes]:
+        """Return the lines made since the last call."""
+        if not self._lines:
+            return []
+        lines, self._lines = self._lines, []
+        return lines
+
+    def _tell(self, _key: tuple[str, str] | None, entry: AuditEntry | None, count: int) -> None:
+        if entry is None:
+            entry = AuditEntry(event="refused", rule="of many other users and addresses")
+        entry.count = count
+        self.note(entry)
+
+
+def entry_about(event: str, principal: str | None, address: str, client: str = "") -> AuditEntry:
+    """Return an entry that says who it is about, and nothing else yet."""
+    if principal is None:
+        return AuditEntry(event=event, address=address, client=client)
+    key = principal.partition("/")[2]
+    return AuditEntry(event=event, user=user_of(principal), key=key, address=address, client=client)
+
+
+def lost_line(node: str, now: Instant, count: int) -> bytes:
+    """Return the line that stands for lines that could not be written."""
+    log = AuditLog(node)
+    log.begin(now)
+    log.note(AuditEntry(event="audit", result="LOST", count=count))
+    return log.take()[0]
+
+
+def details_of(command: Struct) -> dict[str, Plain]:
+    """Return the fields of a command that may be told: names, numbers and settings.
+
+    Bytes are left out whatever they are, and of a key its label alone is told.
+    """
+    found: dict[str, Plain] = {}
+    for name in command.__struct_fields__:
+        value = getattr(command, name)
+        if name in UNTOLD_FIELDS or value is None or value == "":
+            continue
+        plain = _plain(value)
+        if plain is not None:
+            found[name] = plain
+    return found
+
+
+def _plain(value: Any) -> Plain:
+    match value:
+        case bool() | int() | float():
+            return value
+        case str():
+            return shortened(value)
+        case UserKey():
+            return {"label": value.label, "end_ms": value.end_ms}
+        case AccessRule():
+            return str(value)
+        case Struct():
+            return _settings(value)
+        case list() | tuple():
+            return _listed(value)
+        case _:
+            return None
+
+
+def _settings(value: Struct) -> Plain:
+    """Return the fields of a record that are not left at their defaults."""
+    settings: dict[str, Plain] = {}
+    for field in msgspec.structs.fields(value):
+        held = getattr(value, field.name)
+        plain = None if held == field.default or field.name == "public" else _plain(held)
+        if plain is not None:
+            settings[field.name] = plain
+    return settings
+
+
+def _listed(values: Iterable[Any]) -> Plain:
+    plain: list[Plain] = [each for value in values if (each := _plain(value)) is not None]
+    if len(plain) > MAX_LISTED:
+        return [*plain[:MAX_LISTED], f"and {len(plain) - MAX_LISTED} more"]
+    return plain
+
+
+def shortened(text: str) -> str:
+    """Return a text that others chose, as long as a line may tell it."""
+    return text if len(text) <= MAX_TEXT_CHARS else f"{text[: MAX_TEXT_CHARS - 1]}…"

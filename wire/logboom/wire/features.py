@@ -1,0 +1,31 @@
+"""The features level of a cluster: what all its nodes can read.
+
+A cluster is founded at the level of the release that founds it. Later releases raise the level once
+all nodes have been upgraded; before that, nothing that an older node cannot read is written.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logboom import __version__
+
+SOFTWARE: Final = __version__
+"""Version of this release."""
+FEATURES: Final = 1
+"""The level of this release. 1: moves of replicas, modes of brokers, settings."""
+EARLIEST: Final = 0
+"""The level of clusters that were founded before there were levels."""
+BRINGS: Final = {
+    1: "moves of replicas, another number of replicas of a topic, modes of brokers, settings that "
+    "are changed while nodes run, restoring of backups",
+}
+"""Level → what it makes possible, in words."""
+
+
+def upgrade_text(node: str, features: int, level: int) -> str:
+    """Return the error of a node whose software cannot read what the cluster writes."""
+    return (
+        f"{node} reads features level {features}, the cluster is at {level}: install the release of "
+        "the other nodes (`logboom cluster upgrade status` shows it) and start it again"
+    )

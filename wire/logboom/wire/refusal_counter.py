@@ -1,0 +1,107 @@
+"""Refusals and other events that repeat, told at most once a second each, pure.
+
+Whoever is refused tries again, and a log that tells each time is a way to fill a disk. The first
+refusal of a key (such as an address) is told at once, and further ones as one number once a second,
+with the details of the last one. What is too much for a second is told as one number for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K")
+D = TypeVar("D")
+
+TOLD_EVERY_S: Final = 1.0
+"""Seconds between two mentions of one key."""
+MAX_TOLD_PER_S: Final = 20
+"""Maximum number of mentions a second, of all keys together."""
+MAX_KEYS: Final = 10_000
+"""Keys that are counted one by one; those beyond are counted together."""
+
+
+@dataclass(slots=True)
+class _Repeats(Generic[D]):
+    told_at: float
+    details: D
+    untold: int = 0
+
+
+class RefusalCounter(Generic[K, D]):
+    """Counts of refusals by key.
+
+    `tell` gets a key, the details of its last refusal, and the number of those not told yet. Key and
+    details are None for all refusals together that were too many to be told one by one.
+    """
+
+    def __init__(
+        self,
+        tell: Callable[[K | None, D | None, int], None],
+        every_s: float = TOLD_EVERY_S,
+        most_per_s: int = MAX_TOLD_PER_S,
+    ) -> None:
+        """Create a counter.
+
+        Args:
+            tell: see above.
+            every_s: seconds between two mentions of one key, one at least.
+            most_per_s: maximum number of mentions a second, of all keys together.
+        """
+        self._tell = tell
+        self._every_s = every_s
+        self._most_per_s = most_per_s
+        self._keys: dict[K, _Repeats[D]] = {}
+        self._others = 0
+        """Refusals of keys that were too many."""
+        self._second = float("-inf")
+        """Begin of the second in which mentions are counted."""
+        self._told = 0
+        """Mentions in this second."""
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, key: K, details: D, now: float) -> None:
+        """Count one refusal, and tell it if that is due."""
+        self.tick(now)
+        known = self._keys.get(key)
+        if known is not None:
+            known.untold += 1
+            known.details = details
+        elif self._told < self._most_per_s and len(self._keys) < MAX_KEYS:
+            self._keys[key] = _Repeats(now, details)
+            self._told += 1
+            self._tell(key, details, 1)
+        else:
+            self._others += 1
+
+    def tick(self, now: float) -> None:
+        """Tell what has waited for a second; forget keys that were quiet."""
+        if now - self._second < TOLD_EVERY_S:
+            return
+        self._second = now
+        self._told = 0
+        if self._others:
+            self._tell(None, None, self._others)
+            self._others = 0
+        for key, known in list(self._keys.items()):
+            if now - known.told_at < self._every_s:
+                continue
+            if not known.untold:
+                del self._keys[key]
+            elif self._told < self._most_per_s:
+                self._told += 1
+                self._tell(key, known.details, known.untold)
+                known.told_at, known.untold = now, 0
+
+    def flush(self) -> None:
+        """Tell everything that was not told yet, because nothing more comes."""
+        for key, known in self._keys.items():
+            if known.untold:
+                self._tell(key, known.details, known.untold)
+        if self._others:
+            self._tell(None, None, self._others)
+        self._keys.clear()
+        self._others = 0
