@@ -17,8 +17,12 @@ TOGETHER := $(MAKE) --no-print-directory --keep-going --output-sync=target
 SEEDS ?= 100
 # Each part has a folder of its own for what its tests write: pytest empties the folders of older runs when it
 # ends, and two that end at once take them from under each other. A part that fails leaves its folder.
+# With AGAIN=1 the tests of a part that failed run once more, one at a time. The output keeps the first failure.
 PYTEST := run() { folder=$$(mktemp -d "$${TMPDIR:-/tmp}/logboom-tests-XXXXXX") && \
-	.venv/bin/python -m pytest --dist loadfile --no-loadscope-reorder --basetemp="$$folder/t" "$$@" && \
+	set -- -o cache_dir="$$folder/cache" "$$@" && \
+	{ .venv/bin/python -m pytest --dist loadfile --no-loadscope-reorder --basetemp="$$folder/t" "$$@" || \
+	{ [ $$? = 1 ] && [ -n "$(AGAIN)" ] && echo 'What failed runs once more, one test at a time.' && \
+	.venv/bin/python -m pytest --basetemp="$$folder/again" "$$@" -n 0 --last-failed; }; } && \
 	rm -rf "$$folder"; }; run
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 
