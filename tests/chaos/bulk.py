@@ -17,7 +17,7 @@ from logboom.client.results import ColumnBatch
 from logboom.wire.errors import LogboomError, StartError
 from tests.chaos.ledger import UNREAD, Verdict
 from tests.chaos.plan import Plan
-from tests.chaos.rig import Rig
+from tests.chaos.rig import WHOLE_S, Rig
 from tests.sim.judges.logs import LOST
 
 TOPIC: Final = "bulk"
@@ -44,7 +44,7 @@ def load_bulk(plan: Plan, rig: Rig, verdict: Verdict) -> None:
     Raises:
         StartError: the cluster does not become whole with the new topic.
     """
-    with connect(rig.endpoints, client_id="bulk") as boom:
+    with connect(rig.endpoints, timeout_s=WHOLE_S, client_id="bulk") as boom:
         boom.admin.create_topic(TOPIC, queues=QUEUES, replicas=3, retention_ms=-1)
     rig.health.also(TOPIC)
     rig.wait_whole()

@@ -138,7 +138,7 @@ class ProxyLinks(Closeable):
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
-        self._process.wait(10)
+        self._process.wait(200)
 
 
 __all__ = ["CLIENT", "Links", "ProxyLinks", "adjusted", "part"]

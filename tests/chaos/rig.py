@@ -94,7 +94,7 @@ class Rig(Closeable):
         self.health = Health(self.cluster, TOPIC)
         """What the nodes say of themselves."""
         try:
-            with connect(self.endpoints) as boom:
+            with connect(self.endpoints, timeout_s=WHOLE_S) as boom:
                 boom.admin.create_topic(TOPIC, queues=queues, replicas=3, retention_ms=-1)
             self.wait_whole()
         # Ctrl-C too: processes and links are given back. It is raised on.

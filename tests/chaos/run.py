@@ -26,7 +26,7 @@ from tests.chaos.outages import judge_outages, with_outages
 from tests.chaos.plan import Plan, Result
 from tests.chaos.record import Acked, Read, Record, load
 from tests.chaos.replicas import stored
-from tests.chaos.rig import TOPIC, Rig
+from tests.chaos.rig import TOPIC, WHOLE_S, Rig
 from tests.chaos.squad import Squad
 from tests.chaos.subscriber import TYPES
 from tests.chaos.subscription_ledger import SubscriptionFigures, judge_subscriptions
@@ -91,7 +91,7 @@ def run(plan: Plan) -> Result:
             rig.wait_scrubbed()
         except StartError as error:
             verdict.found(HEALS, str(error))
-        compared = _metadata(rig, verdict)
+        compared = _metadata(plan, rig, verdict)
         topic = rig.topic()
         rig.stop()
         # Last words count too.
@@ -110,7 +110,7 @@ def run(plan: Plan) -> Result:
 
 def _ends(rig: Rig) -> dict[int, int]:
     """The end offset of each queue."""
-    with connect(rig.endpoints) as boom:
+    with connect(rig.endpoints, timeout_s=WHOLE_S) as boom:
         ends = boom.admin.offsets(TOPIC)
     return {queue: end for queue, (_, end) in ends.items()}
 
@@ -123,7 +123,7 @@ def _shares(plan: Plan) -> dict[str, set[int]]:
     return shares | {f"r-{n + 1}": set(range(n, plan.queues, others)) for n in range(others)}
 
 
-def _metadata(rig: Rig, verdict: Verdict) -> int:
+def _metadata(plan: Plan, rig: Rig, verdict: Verdict) -> int:
     """P12: the name servers hold the same state at the same index, and answer alike.
 
     Returns how many states the processes that run now have compared. Their logs tell of every one
@@ -135,7 +135,7 @@ def _metadata(rig: Rig, verdict: Verdict) -> int:
         counters.update(rig.health.counters())
         return sum(each[COMPARED] for each in counters.values())
 
-    rig.wait(lambda: compared() > 0, LEVEL_S)
+    rig.wait(lambda: compared() > 0, LEVEL_S * plan.busy)
     judge_states(counters, verdict)
     endpoints = [rig.cluster.endpoint(name) for name in rig.servers]
     views: dict[str, View] = {}
@@ -145,7 +145,7 @@ def _metadata(rig: Rig, verdict: Verdict) -> int:
             views.update(asker.views(endpoints, 1.0))
         return len(views) == len(endpoints) and len({v.version for v in views.values()}) == 1
 
-    if not rig.wait(level, LEVEL_S):
+    if not rig.wait(level, LEVEL_S * plan.busy):
         verdict.found(METADATA, f"versions {[view.version for view in views.values()]}")
         return compared()
     # Who leads them is a guess of each.

@@ -11,7 +11,6 @@ import pytest
 from logboom.client import connect
 from logboom.deploy import embedded
 from tests.chaos import crew as crew_module
-from tests.chaos import workers
 from tests.chaos.crew import STATIC, Crew
 from tests.chaos.links import Links, ProxyLinks
 from tests.chaos.plan import Plan
@@ -32,8 +31,7 @@ def test_who_is_stopped_and_gets_a_successor_is_the_one_that_ends(
     # Seed 7001 stopped a member on its way into the group: it came in after its successor, which ended,
     # and the crew waited for the wrong one.
     monkeypatch.setattr(crew_module, "REPLACED", 1.0)
-    monkeypatch.setattr(workers, "END_S", 15.0)
-    plan = Plan(1, 0.0, (), 0.0, tmp_path, queues=1, members=1, session_ms=2_000)
+    plan = Plan(1, 0.0, (), 0.0, tmp_path, queues=1, members=1, session_ms=10_000)
     plan.records.mkdir()
     with closing(ProxyLinks()) as links, embedded() as node, connect(node.endpoints) as boom:
         boom.admin.create_topic(TOPIC, queues=plan.queues)

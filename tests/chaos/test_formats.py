@@ -56,7 +56,7 @@ def check(boom: Client, topic: str, queue: int, count: int, rounds: int) -> None
     with boom.consumer(topic, queues=[queue], start="first") as consumer:
         found: list[Message] = []
         while len(found) < len(wanted):
-            messages = consumer.poll(len(wanted), 10.0)
+            messages = consumer.poll(len(wanted), 200.0)
             assert messages, f"{topic}/{queue}: {len(found)} of {len(wanted)}"
             found += messages
     assert [message.offset for message in found] == list(range(len(wanted)))

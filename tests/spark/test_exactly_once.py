@@ -229,7 +229,7 @@ def test_of_two_queries_with_one_name_the_older_is_told(
         assert passed(newer, 0)
         fill(copying.topic, 0, range(90, 95))
         with pytest.raises(StreamingQueryException) as caught:
-            older.awaitTermination(60)
+            older.awaitTermination(300)
         assert "is not published: a newer query" in reason(caught.value)
         assert passed(newer, 1)
         assert values(boom, copying.copy) == list(range(95))

@@ -66,7 +66,7 @@ def test_a_job_reads_and_writes_what_its_user_may(
         .trigger(availableNow=True)
         .start()
     )
-    assert stream.awaitTermination(120)
+    assert stream.awaitTermination(300)
     assert stream.exception() is None
     written: list[bytes | None] = []
     for queue in range(2):

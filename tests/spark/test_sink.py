@@ -56,11 +56,11 @@ def test_a_stream_from_topic_to_topic(
         .trigger(availableNow=True)
     )
     query = writer.start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(300)
     assert values(batch, copy) == list(range(100))
     fill(topic, 0, range(100, 150))
     query = writer.start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(300)
     assert values(batch, copy) == list(range(150))
 
 

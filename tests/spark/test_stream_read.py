@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from logboom.client import Client
 from tests.spark.conftest import Sink, Trimmed
+from tests.spark.test_reader_losses import wait_until_gone
 
 Stream = Callable[..., DataFrame]
 Fill = Callable[..., None]
@@ -193,12 +194,20 @@ def test_the_last_batch_is_read_again_the_same_after_a_failure(
 @pytest.mark.thorough
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_messages_that_are_gone_end_a_query_or_are_passed_over(
-    stream: Stream, boom: Client, topic: str, fill: Fill, sink: Sink, fail: str
+    servers: str,
+    stream: Stream,
+    boom: Client,
+    topic: str,
+    fill: Fill,
+    sink: Sink,
+    fail: str,
 ) -> None:
     fill(topic, 0, range(10))
     frame = stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss=fail)
     sink.run(frame)
     boom.admin.delete_topic(topic)
+    # Else what follows may go to the one that was deleted.
+    wait_until_gone(servers, topic)
     boom.admin.create_topic(topic, queues=3)
     fill(topic, 0, range(10, 14))
     if fail == "true":
@@ -228,7 +237,7 @@ def test_what_retention_took_ends_a_query_or_is_passed_over(
 
 @pytest.mark.thorough
 def test_the_loss_of_one_topic_does_not_end_a_query(
-    stream: Stream, boom: Client, topic: str, fill: Fill, sink: Sink
+    servers: str, stream: Stream, boom: Client, topic: str, fill: Fill, sink: Sink
 ) -> None:
     gone = f"{topic}.gone"
     boom.admin.create_topic(gone, queues=1)
@@ -239,6 +248,7 @@ def test_the_loss_of_one_topic_does_not_end_a_query(
     try:
         wait_until(lambda: len(sink.values()) == 5, query)
         boom.admin.delete_topic(gone)
+        wait_until_gone(servers, gone)
         fill(topic, 1, range(5, 8))
         wait_until(lambda: len(sink.values()) == 8, query)
         boom.admin.create_topic(gone, queues=1)

@@ -43,7 +43,10 @@ from logboom.wire.view import QueueView, View
 READY_S: Final = 60.0
 """A cluster that is not ready by then has failed to start (about 1 s is usual)."""
 ASK_S: Final = 0.5
-"""Seconds that one node gets for an answer."""
+"""Seconds that the nodes get for an answer before they are asked again."""
+ANSWER_S: Final = 30.0
+"""Seconds after which a cluster of which no node has answered counts as down: its machine may be
+busy."""
 
 
 class Cluster(Closeable):
@@ -341,9 +344,7 @@ class Cluster(Closeable):
         return process is not None and process.alive and not process.paused
 
     def _epochs(self) -> dict[str, int]:
-        with self._node_client() as node_client:
-            views = node_client.views(self._answering(), ASK_S, topics=[])
-        newest = max(views.values(), key=lambda view: view.version, default=None)
+        newest = self._newest_view([])
         return {} if newest is None else {b.id: b.instance_epoch for b in newest.brokers}
 
     def _answering(self) -> list[str]:
@@ -355,11 +356,19 @@ class Cluster(Closeable):
         Raises:
             StartError: no node answers.
         """
-        with self._node_client() as node_client:
-            views = node_client.views(self._answering(), ASK_S, topics)
-        if not views:
+        newest = self._newest_view(topics)
+        if newest is None:
             raise StartError("no node of the cluster answers: is one running?")
-        return max(views.values(), key=lambda view: view.version)
+        return newest
+
+    def _newest_view(self, topics: list[str] | None) -> View | None:
+        with self._node_client() as node_client:
+            views = ask_until(
+                lambda: node_client.views(self._answering(), ASK_S, topics),
+                lambda views: bool(views) or not self._answering(),
+                ANSWER_S,
+            )
+        return max(views.values(), key=lambda view: view.version, default=None)
 
     def queue(self, topic: str, queue: int) -> QueueView:
         """Return the replicas, leader and ISR of a queue from the newest metadata.
@@ -375,7 +384,7 @@ class Cluster(Closeable):
                 raise UnknownResource(text, "UNKNOWN_QUEUE")
         raise UnknownResource(f"no topic {topic!r}: create it first")
 
-    def leader(self, topic: str, queue: int, timeout_s: float = 10.0) -> str:
+    def leader(self, topic: str, queue: int, timeout_s: float = READY_S) -> str:
         """Return the broker that leads a queue, such as "broker-1". Wait for an election to end.
 
         Raises:
@@ -384,11 +393,11 @@ class Cluster(Closeable):
 
         def live_leader() -> str | None:
             leader = self.queue(topic, queue).leader
-            return leader if leader is not None and self.running(leader) else None
+            return leader if leader is not None and self._may_run(leader) else None
 
         return self._wait(live_leader, f"{topic}/{queue} has no leader", timeout_s)
 
-    def raft_leader(self, timeout_s: float = 10.0) -> str:
+    def raft_leader(self, timeout_s: float = READY_S) -> str:
         """Return the name server that leads the Raft group, such as "name-2".
 
         Wait for an election to end.
@@ -403,9 +412,14 @@ class Cluster(Closeable):
                 views = node_client.views(ends, ASK_S, topics=[])
             named = {v.raft_leader for v in views.values()}
             leader = named.pop() if len(named) == 1 else None
-            return leader if leader is not None and self.running(leader) else None
+            return leader if leader is not None and self._may_run(leader) else None
 
         return self._wait(agreed, "the name servers agree on no raft leader", timeout_s)
+
+    def _may_run(self, name: str) -> bool:
+        """False if a node of this object does not run; of others, added from outside, all may."""
+        ours = any(spec.id == name for spec in self._layout.nodes)
+        return not ours or self.running(name)
 
     def _wait(self, ask: Callable[[], str | None], problem: str, timeout_s: float) -> str:
         answer = ask_until(ask, lambda answer: answer is not None, timeout_s)

@@ -45,13 +45,16 @@ def left_to_do(boom: Client) -> set[bytes]:
     """What the subscription has not acknowledged: everything that a new consumer gets."""
     found: set[bytes] = set()
     with boom.subscribe("work", subscription="workers", type="shared", start="first") as worker:
-        quiet = 0
-        while quiet < 3:
-            messages = worker.poll(200, timeout_s=0.3)
-            found.update(bytes(message.value or b"") for message in messages)
-            worker.ack(messages)
-            quiet = 0 if messages else quiet + 1
-        worker.flush(30)
+
+        def nothing_left() -> bool:
+            while messages := worker.poll(200, timeout_s=0.3):
+                found.update(bytes(message.value or b"") for message in messages)
+                worker.ack(messages)
+            worker.flush(200)
+            queues = boom.admin.subscriptions.describe("work", "workers")
+            return not any(queue.state.unacked for queue in queues)
+
+        wait_until(nothing_left, "the subscription has acknowledged everything")
     return found
 
 

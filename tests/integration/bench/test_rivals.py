@@ -57,7 +57,7 @@ def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
     started = {pid for pid, parent in parents().items() if parent == run.pid}
     assert len(started) >= 4
     run.send_signal(signal.SIGINT)
-    out, said = run.communicate(timeout=60)
+    out, said = run.communicate(timeout=200)
     assert (run.returncode, out) == (130, ""), said
     assert "all processes are ended" in said
     assert started & parents().keys() == set()
@@ -75,5 +75,5 @@ def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
 )
 def test_errors_name_the_remedy(tmp_path: Path, words: list[str], text: str) -> None:
     run = start(tmp_path, *words)
-    _, said = run.communicate(timeout=60)
+    _, said = run.communicate(timeout=200)
     assert (run.returncode, text in said) == (2, True), said

@@ -281,11 +281,15 @@ def test_a_data_folder_of_a_newer_format(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_a_wrong_cluster_key(tmp_path: Path) -> None:
     with Cluster(1, 1, tmp_path / "cluster") as cluster:
-        own = lay_out(tmp_path / "other", 1, 2, Ports(18_800))
+        ports = Ports("free")
+        own = lay_out(tmp_path / "other", 1, 2, ports)
         config = own.brokers[1].config_path
-        text = config.read_text().replace("127.0.0.1:18800", cluster.name_server_endpoints[0])
+        theirs = own.name_servers[0].endpoint
+        assert theirs in config.read_text()
+        text = config.read_text().replace(theirs, cluster.name_server_endpoints[0])
         config.write_text(text)
         line = start_node("broker", config)
+        ports.release()
         assert "cluster key" in line
         assert cluster.running("name-1")
 

@@ -8,14 +8,16 @@ import re
 import shlex
 import signal
 import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from logboom.deploy import detached
 from logboom.deploy.identity import start_ticks
+from logboom.deploy.polling import ask_until
 from logboom.wire.errors import StartError
 from tests.integration.cli.command import Done, complaint, logboom, succeed
 
@@ -49,6 +51,23 @@ def free_base() -> int:
         return base
 
 
+def rows_once(
+    ask: Callable[[], Done], holds: Callable[[list[dict[str, Any]]], bool]
+) -> list[dict[str, Any]]:
+    """What `cluster status` shows once it holds: a node that is slow to answer is not up."""
+
+    def rows() -> list[dict[str, Any]]:
+        done = ask()
+        return list(done.json) if done.code == 0 else []
+
+    return ask_until(rows, lambda found: bool(found) and holds(found), 200.0)
+
+
+def all_up(rows: list[dict[str, Any]]) -> bool:
+    """True if all nodes answer."""
+    return {row["state"] for row in rows} == {"up"}
+
+
 def test_a_cluster_that_encrypts_grows_and_opens_again(tmp_path: Path) -> None:
     base = free_base()
     size = ["-n", "1", "-p", str(base), "-d", str(tmp_path)]
@@ -62,10 +81,9 @@ def test_a_cluster_that_encrypts_grows_and_opens_again(tmp_path: Path) -> None:
         # The running name server lets another broker in.
         grown = succeed("cluster", "up", *size, "-b", "2", "-o", "json").json
         assert len(grown) == 3
-        rows = succeed(*states).json
-        assert {row["state"] for row in rows} == {"up"}
+        assert all_up(rows_once(lambda: logboom(*states), all_up))
         afar = ("cluster", "status", "--servers", f"127.0.0.1:{base + 10}", "-o", "json")
-        assert {row["state"] for row in succeed(*afar, *as_admin).json} == {"up"}
+        assert all_up(rows_once(lambda: logboom(*afar, *as_admin), all_up))
         assert "no answer" in complaint(logboom(*afar))
         refusal = complaint(logboom("cluster", "up", *size, "-b", "2", "--no-secure"))
         assert "runs with encryption" in refusal
@@ -73,7 +91,7 @@ def test_a_cluster_that_encrypts_grows_and_opens_again(tmp_path: Path) -> None:
         succeed("cluster", "down", "-d", tmp_path)
     succeed("cluster", "up", *size, "-b", "2", "--no-secure")
     try:
-        assert {row["state"] for row in succeed(*states).json} == {"up"}
+        assert all_up(rows_once(lambda: logboom(*states), all_up))
         read = succeed("consume", "kept", "-c", 1, servers=f"127.0.0.1:{base + 10}")
         assert read.lines == ["hello"]
     finally:
@@ -104,7 +122,10 @@ def test_from_up_to_down(tmp_path: Path) -> None:
     try:
         assert set(pids) == {"name-1", "broker-1"}
         assert f"127.0.0.1:{base + 10}" in up.err
-        rows = succeed("cluster", "status", "-d", tmp_path, "-o", "json").json
+        states = ("cluster", "status", "-d", tmp_path, "-o", "json")
+        rows = rows_once(
+            lambda: logboom(*states), lambda rows: [row["leads"] for row in rows] == ["raft", 0]
+        )
         assert {row["node"]: row["state"] for row in rows} == {"name-1": "up", "broker-1": "up"}
         assert [row["leads"] for row in rows] == ["raft", 0]
         servers = f"127.0.0.1:{base + 10}"
@@ -116,7 +137,7 @@ def test_from_up_to_down(tmp_path: Path) -> None:
         os.kill(pids["broker-1"], signal.SIGKILL)
         while start_ticks(pids["broker-1"]) is not None:
             pass
-        rows = succeed("cluster", "status", "-d", tmp_path, "-o", "json").json
+        rows = rows_once(lambda: logboom(*states), lambda rows: rows[0]["state"] == "up")
         assert {row["node"]: row["state"] for row in rows} == {"name-1": "up", "broker-1": "down"}
         again = {r["node"]: r["pid"] for r in succeed("cluster", "up", *size, "-o", "json").json}
         assert again["name-1"] == pids["name-1"]
@@ -226,8 +247,7 @@ def test_commands_find_the_cluster_that_runs(somebody: Somebody) -> None:
         somebody.does("topic", "create", "in-first", "-q", 1)
         assert somebody.topics() == ["in-first"]
         assert somebody.topics(LOGBOOM_DATA=str(first)) == ["in-first"]
-        rows = somebody.does("cluster", "status", "-o", "json").json
-        assert {row["state"] for row in rows} == {"up"}
+        assert all_up(rows_once(lambda: somebody.does("cluster", "status", "-o", "json"), all_up))
         assert "broker-1" in somebody.does("cluster", "logs").out.decode()
 
         # A port that another has: told before anything is made.

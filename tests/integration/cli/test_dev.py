@@ -4,7 +4,9 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import HTTPCookieProcessor, Request, build_opener
 
@@ -12,6 +14,7 @@ import pytest
 
 from tests.integration.cli.command import environment, succeed
 from tests.integration.cli.test_cluster_command import free_base
+from tests.integration.waiting import wait_until
 from tests.thorough import few_of
 
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
@@ -66,8 +69,14 @@ def test_the_console_is_served_along(tmp_path: Path) -> None:
             assert "ready after" in lines[0], lines[0] + dev.communicate(timeout=200)[1]
             url = lines[1].rpartition(" ")[2].strip()
             browser = build_opener(HTTPCookieProcessor())
-            with browser.open(url) as page:
-                assert "1 of 1" in page.read().decode()
+
+            def overview() -> str:
+                with suppress(HTTPError), browser.open(url) as page:
+                    return str(page.read().decode())
+                return ""
+
+            # A node that is slow to answer is shown as such.
+            wait_until(lambda: "1 of 1" in overview(), "the node is not shown")
             # It may administer brokers and settings, which needs the key of the cluster.
             form = f"{url}actions/config.set?setting=move_bytes_per_s"
             with browser.open(form) as page:

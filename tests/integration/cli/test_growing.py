@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import pty
 import random
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from tests.integration.cli.command import Done, complaint, environment, logboom,
 from tests.integration.cli.test_cluster_command import free_base
 from tests.integration.waiting import wait_until
 
-WAIT = ("--yes", "--wait", "--timeout", 120)
+WAIT = ("--yes", "--wait", "--timeout", 400)
 SLOW = 512
 """A `move_bytes_per_s` with which no move of a test ends by itself."""
 
@@ -78,14 +80,32 @@ def test_a_wait_that_is_interrupted_leaves_the_work_to_go_on(shell: Shell) -> No
     giver = queue["leader"]
     words = [sys.executable, "-m", "logboom.cli", "broker", "drain", giver, "--yes", "--wait"]
     environ = {**environment(), "LOGBOOM_DATA": str(shell.folder)}
-    with subprocess.Popen(
-        words, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as waiting:
-        try:
-            wait_until(lambda: shell.do("queue", "list", "--moving", "-o", "json").json, "no move")
-        finally:
-            waiting.send_signal(signal.SIGINT)
-        _, told = waiting.communicate(timeout=60)
+    # On a terminal it tells when it waits; before, an interruption is of something else.
+    ours, its = pty.openpty()
+    try:
+        with subprocess.Popen(
+            words,
+            env=environ | {"TERM": "xterm", "COLUMNS": "200"},
+            stdout=subprocess.DEVNULL,
+            stderr=its,
+        ) as waiting:
+            os.close(its)
+            try:
+                wait_until(
+                    lambda: shell.do("queue", "list", "--moving", "-o", "json").json, "no move"
+                )
+                shown = b""
+                while b"draining" not in shown:
+                    shown += os.read(ours, 10_000)
+            finally:
+                waiting.send_signal(signal.SIGINT)
+            # Once it has ended, the terminal ends with an error.
+            with suppress(OSError):
+                while True:
+                    shown += os.read(ours, 10_000)
+    finally:
+        os.close(ours)
+    told = shown.decode()
     assert waiting.returncode == 130
     assert "The draining goes on" in told
     assert f"end it with `logboom broker undrain {giver}`" in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,8 +14,9 @@ from typing import NamedTuple
 import pytest
 
 from logboom.deploy import detached
+from logboom.deploy.polling import ask_until
 from logboom.wire.features import FEATURES, SOFTWARE
-from tests.integration.cli.command import complaint, environment, logboom, succeed
+from tests.integration.cli.command import Done, complaint, environment, logboom, succeed
 from tests.integration.cli.test_cluster_command import free_base
 from tests.integration.waiting import wait_until
 
@@ -44,8 +46,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         succeed("cluster", "down", "-d", data)
 
 
+def check(cluster: Running, node: str, risks: int) -> Done:
+    """Run `restart-check` until it finds so many: a node that is slow to answer is one more."""
+    words = ("cluster", "restart-check", node, "-o", "json")
+    return ask_until(
+        lambda: logboom(*words, servers=cluster.servers),
+        lambda done: bool(done.out) and len(done.json) == risks,
+        200.0,
+    )
+
+
 def test_a_check_names_the_queues_and_exits_with_1(cluster: Running) -> None:
-    checked = logboom("cluster", "restart-check", "broker-1", "-o", "json", servers=cluster.servers)
+    checked = check(cluster, "broker-1", 1)
     assert checked.code == 1
     assert checked.json == [
         {
@@ -57,7 +69,7 @@ def test_a_check_names_the_queues_and_exits_with_1(cluster: Running) -> None:
         }
     ]
     assert "broker-1 is not safe to stop" in checked.err
-    alone = logboom("cluster", "restart-check", "name-1", "-o", "json", servers=cluster.servers)
+    alone = check(cluster, "name-1", 1)
     assert alone.code == 1
     assert alone.json[0]["risk"] == "no-majority"
     unknown = logboom("cluster", "restart-check", "broker-9", servers=cluster.servers)
@@ -66,8 +78,8 @@ def test_a_check_names_the_queues_and_exits_with_1(cluster: Running) -> None:
 
 def test_a_check_without_a_risk_exits_with_0(cluster: Running) -> None:
     succeed("topic", "alter", "both", "--min-in-sync", 1, servers=cluster.servers)
-    checked = succeed("cluster", "restart-check", "broker-1", "-o", "json", servers=cluster.servers)
-    assert checked.json == []
+    checked = check(cluster, "broker-1", 0)
+    assert (checked.code, checked.json) == (0, [])
     assert "broker-1 may be stopped" in checked.err
     succeed("topic", "alter", "both", "--min-in-sync", 0, servers=cluster.servers)
 
@@ -75,10 +87,20 @@ def test_a_check_without_a_risk_exits_with_0(cluster: Running) -> None:
 def test_a_roll_restarts_every_node(cluster: Running) -> None:
     before = cluster.pids()
     words = ("cluster", "roll", "-d", cluster.data)
-    assert "broker-1 cannot be restarted safely: both/0" in complaint(logboom(*words, "--yes"))
-    assert "say --yes" in complaint(logboom(*words, "--accept-unavailable"))
+
+    def roll(*more: str) -> Done:
+        # A node that is slow to answer ends it before it begins.
+        return ask_until(
+            lambda: logboom(*words, *more),
+            lambda done: done.code == 0 or "does not answer" not in done.err,
+            200.0,
+        )
+
+    assert "broker-1 cannot be restarted safely: both/0" in complaint(roll("--yes"))
+    assert "say --yes" in complaint(roll("--accept-unavailable"))
     assert cluster.pids() == before
-    rolled = succeed(*words, "--accept-unavailable", "--yes", "-o", "json")
+    rolled = roll("--accept-unavailable", "--yes", "-o", "json")
+    assert rolled.code == 0, rolled.err
     assert [row["node"] for row in rolled.json] == ["broker-1", "broker-2", "name-1"]
     assert "restarted broker-1, broker-2, name-1 in" in rolled.err
     after = cluster.pids()
@@ -104,10 +126,14 @@ def test_ctrl_c_ends_a_roll_between_two_nodes(cluster: Running) -> None:
         rolling.kill()
         rolling.wait()
     assert rolling.returncode == 130, said
-    assert "2 nodes were not restarted, all run" in said
+    # One, unless this process stood still meanwhile.
+    told = re.search(r"ended after (broker-\d); (\d) nodes were not restarted, all run", said)
+    assert told is not None, said
     after = cluster.pids()
     assert after.keys() == before.keys()
-    assert [name for name in after if after[name] != before[name]] == ["broker-1"]
+    restarted = sorted(name for name in after if after[name] != before[name])
+    assert restarted == ["broker-1", "broker-2"][: 3 - int(told[2])]
+    assert restarted[-1] == told[1]
 
 
 def test_upgrades_are_shown_and_there_is_nothing_to_finalize(cluster: Running) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.client import Message, connect
+from logboom.client import Client, Message, connect
+from logboom.deploy.polling import ask_until
 from tests.integration.cli.command import fail, succeed
+from tests.integration.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,18 @@ def topic(servers: str) -> str:
                 found += consumer.poll(timeout_s=10)
             consumer.ack([m for m in found if (m.queue, m.offset) == (0, 1)])
             consumer.flush()
+        wait_alone(boom)
     return "bought"
+
+
+def wait_alone(boom: Client) -> None:
+    """Wait until the brokers have heard that the consumer of "billing" left: it waits for no answer."""
+
+    def alone() -> bool:
+        queues = boom.admin.subscriptions.describe("bought", "billing")
+        return not any(each.state.consumers or each.state.held for each in queues)
+
+    wait_until(alone, "its consumer does not leave")
 
 
 def test_it_is_listed_and_described(servers: str, topic: str) -> None:
@@ -64,6 +77,8 @@ def test_it_is_listed_and_described(servers: str, topic: str) -> None:
         assert told.json[0]["config"]["messages_per_s"] == 5_000
         text = fail("subscription", "delete", topic, "billing", "--yes", servers=servers)
         assert "force" in text
+    with connect(servers) as boom:
+        wait_alone(boom)
 
 
 def test_peek_skip_reset_and_delete(servers: str, topic: str) -> None:
@@ -107,15 +122,20 @@ def test_its_dead_letters_are_shown_and_sent_again(servers: str) -> None:
         with boom.subscribe(
             "refused", subscription="s", type="shared", start="first", max_attempts=1
         ) as consumer:
-            (message,) = consumer.poll(timeout_s=20)
+            (message,) = consumer.poll(timeout_s=200)
             consumer.nack(message, cause="no such customer")
             consumer.flush()
-            (row,) = succeed("dlq", "show", "refused%s", "-o", "json", servers=servers).json
+            # The consumer writes it meanwhile.
+            (row,) = ask_until(
+                lambda: succeed("dlq", "show", "refused%s", "-o", "json", servers=servers).json,
+                bool,
+                200.0,
+            )
             assert (row["origin"], row["attempts"]) == ("refused/0/0", 1)
             assert row["cause"] == "no such customer"
             told = succeed("dlq", "redrive", "refused%s", "--yes", servers=servers)
             assert "sent 1 message " in told.err
-            (again,) = consumer.poll(timeout_s=20)
+            (again,) = consumer.poll(timeout_s=200)
             assert (again.topic, again.offset, again.value) == ("refused", 0, b"bad")
             consumer.ack(again)
             consumer.flush()

@@ -15,7 +15,7 @@ import pytest
 from logboom.client import Client, connect
 from logboom.deploy import Cluster
 from logboom.deploy.polling import ask_until
-from logboom.wire.errors import LogboomError, TimedOut
+from logboom.wire.errors import LogboomError
 from tests.integration.cli.command import complaint, logboom, succeed
 from tests.integration.waiting import wait_until
 from tests.thorough import few_of
@@ -41,13 +41,17 @@ def findings(cluster: Cluster) -> dict[str, dict[str, Any]]:
 
 def failed(cluster: Cluster, check: str) -> dict[str, Any] | None:
     """What the doctor found, if this check failed."""
-    found = findings(cluster)[check]
-    return found if found["result"] == "failed" else None
+    found = findings(cluster).get(check)
+    return found if found is not None and found["result"] == "failed" else None
 
 
-def wait_failed(cluster: Cluster, check: str) -> dict[str, Any]:
-    """The same, once it fails."""
-    found = ask_until(lambda: failed(cluster, check), lambda found: found is not None, 30.0)
+def wait_failed(cluster: Cluster, check: str, word: str = "") -> dict[str, Any]:
+    """The same, once it fails and tells this: a node that is slow to answer is told of too."""
+    found = ask_until(
+        lambda: failed(cluster, check),
+        lambda found: found is not None and word in found["found"],
+        200.0,
+    )
     assert found is not None, f"{check} does not fail"
     assert found["fix"]
     return found
@@ -56,9 +60,14 @@ def wait_failed(cluster: Cluster, check: str) -> dict[str, Any]:
 def wait_well(cluster: Cluster, *checks: str) -> None:
     """Return when nothing is wrong any more with these."""
     wait_until(
-        lambda: all(findings(cluster)[check]["result"] == "ok" for check in checks),
+        lambda: all_well(findings(cluster), *checks),
         f"not mended: {checks}",
     )
+
+
+def all_well(found: dict[str, dict[str, Any]], *checks: str) -> bool:
+    """True if the doctor finds nothing wrong with these."""
+    return all(check in found and found[check]["result"] == "ok" for check in checks)
 
 
 def status(cluster: Cluster) -> tuple[dict[str, dict[str, Any]], str]:
@@ -68,10 +77,28 @@ def status(cluster: Cluster) -> tuple[dict[str, dict[str, Any]], str]:
     return {row["node"]: row for row in done.json}, done.err
 
 
-def send(boom: Client, topic: str, queue: int = 0, timeout_s: float = 2.0) -> None:
-    """One message; fails soon."""
+def wait_status(
+    cluster: Cluster, holds: Callable[[dict[str, dict[str, Any]], str], bool]
+) -> tuple[dict[str, dict[str, Any]], str]:
+    """The same, once it holds: a node that is slow to answer is not up."""
+    return ask_until(lambda: status(cluster), lambda told: holds(*told), 200.0)
+
+
+def send(boom: Client, topic: str, queue: int = 0, timeout_s: float = 200.0) -> None:
+    """One message."""
     with boom.producer(delivery_timeout_s=timeout_s) as producer:
         producer.send(topic, b"x", queue=queue).result()
+
+
+def wait_refused(boom: Client, topic: str, why: str) -> None:
+    """Send until a broker tells this: one that is slow to answer tells nothing in time."""
+
+    def refused() -> bool:
+        with pytest.raises(LogboomError) as told:
+            send(boom, topic, timeout_s=2.0)
+        return re.search(why, str(told.value)) is not None
+
+    wait_until(refused, f"nobody says {why}")
 
 
 def start_line(cluster: Cluster, name: str) -> str:
@@ -84,17 +111,16 @@ def start_line(cluster: Cluster, name: str) -> str:
 def not_enough_replicas(tmp_path: Path) -> None:
     with Cluster(1, 2, tmp_path) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("pairs", queues=2, replicas=2, min_in_sync=2)
-        send(boom, "pairs", timeout_s=20.0)
+        send(boom, "pairs")
         cluster.kill("broker-2")
         wait_failed(cluster, "queues take acks=all")
         wait_until(lambda: cluster.queue("pairs", 0).isr == ["broker-1"], "it stays in sync")
-        with pytest.raises(TimedOut, match=r"NOT_ENOUGH_REPLICAS|copies are in sync"):
-            send(boom, "pairs")
+        wait_refused(boom, "pairs", "NOT_ENOUGH_REPLICAS|copies are in sync")
         wait_until(lambda: cluster.queue("pairs", 0).leader == "broker-1", "nobody leads it")
         assert len(boom.pull("pairs", 0, 0).messages) == 1, "reads go on"
         cluster.start("broker-2")
         wait_well(cluster, "queues take acks=all", "all replicas in sync")
-        send(boom, "pairs", timeout_s=20.0)
+        send(boom, "pairs")
 
 
 def disk_full(tmp_path: Path) -> None:
@@ -102,27 +128,26 @@ def disk_full(tmp_path: Path) -> None:
     settings = {"disk_reserve_bytes": 2 * free, "disk_reserve_percent": 0.0}
     with Cluster(1, 1, tmp_path) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("full", queues=1)
-        send(boom, "full", timeout_s=20.0)
+        send(boom, "full")
     with (
         Cluster(1, 1, tmp_path, broker_settings=settings) as cluster,
         connect(cluster.endpoints) as boom,
     ):
         found = wait_failed(cluster, "disk of broker-1")
         assert "reserved" in found["found"]
-        with pytest.raises(LogboomError, match="disk is full"):
-            send(boom, "full")
+        wait_refused(boom, "full", "disk is full")
         assert len(boom.pull("full", 0, 0).messages) == 1, "reads go on"
     with Cluster(1, 1, tmp_path) as cluster, connect(cluster.endpoints) as boom:
         wait_well(cluster, "disk of broker-1")
-        send(boom, "full", timeout_s=20.0)
+        send(boom, "full")
 
 
 def queue_without_leader(tmp_path: Path) -> None:
     with Cluster(1, 2, tmp_path) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("single", queues=2, replicas=1)
-        (queue,) = (n for n in (0, 1) if cluster.leader("single", n) == "broker-2")
+        (queue,) = (n for n in (0, 1) if cluster.leader("single", n, 200.0) == "broker-2")
         cluster.kill("broker-2")
-        found = wait_failed(cluster, "every queue has a leader")
+        found = wait_failed(cluster, "every queue has a leader", f"single/{queue}")
         assert f"single/{queue}" in found["found"]
         nodes, _ = status(cluster)
         assert (nodes["broker-2"]["state"], nodes["broker-2"]["leads"]) == ("down", None)
@@ -141,19 +166,21 @@ def queue_without_leader(tmp_path: Path) -> None:
 def no_raft_leader(tmp_path: Path) -> None:
     with Cluster(3, 3, tmp_path) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("goes-on", queues=3, replicas=3)
-        send(boom, "goes-on", timeout_s=20.0)
-        leader = cluster.raft_leader()
-        nodes, said = status(cluster)
+        send(boom, "goes-on")
+        leader = cluster.raft_leader(200.0)
+        nodes, said = wait_status(
+            cluster, lambda nodes, said: nodes[leader]["leads"] == "raft" and said == ""
+        )
         assert [name for name, row in nodes.items() if row["leads"] == "raft"] == [leader]
         assert said == ""
         # The leader goes, and one that could follow it; who stays is told of nobody else.
         (left, *others) = [name for name in cluster.nodes[:3] if name != leader]
         for name in (leader, *others):
             cluster.kill(name)
-        found = wait_failed(cluster, "raft leader")
+        found = wait_failed(cluster, "raft leader", "1 of 3")
         assert "1 of 3 name servers answer" in found["found"]
         assert all(name in found["fix"] for name in (leader, *others))
-        nodes, said = status(cluster)
+        nodes, said = wait_status(cluster, lambda nodes, said: nodes[left]["state"] == "up")
         assert [row["leads"] for name, row in nodes.items() if name.startswith("name")] == [
             None
         ] * 3
@@ -162,16 +189,16 @@ def no_raft_leader(tmp_path: Path) -> None:
         roles = succeed("name-server", "list", "-o", "json", servers=cluster.endpoint(left)).json
         assert "leader" not in [row["role"] for row in roles]
         # Meanwhile what is known goes on.
-        send(boom, "goes-on", timeout_s=20.0)
+        send(boom, "goes-on")
         assert len(boom.pull("goes-on", 0, 0).messages) <= 2
-        found = findings(cluster)
-        assert found["queues take acks=all"]["result"] == "ok"
-        assert found["every queue has a leader"]["result"] == "ok"
+        wait_well(cluster, "queues take acks=all", "every queue has a leader")
 
         # The metadata stands still: it names a dead broker as leader and as in sync. The doctor does not.
         cluster.kill("broker-1")
         led = [n for n in range(3) if cluster.queue("goes-on", n).leader == "broker-1"]
-        found = findings(cluster)
+        found = ask_until(
+            lambda: findings(cluster), lambda found: "2 of 3" in found["brokers"]["found"], 200.0
+        )
         assert found["every queue has a leader"]["result"] == "failed"
         assert all(f"goes-on/{n}" in found["every queue has a leader"]["found"] for n in led)
         assert found["queues take acks=all"]["result"] == "failed"
@@ -185,7 +212,7 @@ def no_raft_leader(tmp_path: Path) -> None:
 
         cluster.start(others[0], wait=False)
         wait_well(cluster, "raft leader", "every queue has a leader", "all replicas in sync")
-        nodes, said = status(cluster)
+        nodes, said = wait_status(cluster, lambda nodes, said: said == "")
         assert [row["leads"] for row in nodes.values()].count("raft") == 1
         assert said == ""
         # One that hears nothing of the others is told too; it cannot know whether one leads.
@@ -254,8 +281,7 @@ def open_to_other_machines(tmp_path: Path) -> None:
         cluster.start("broker-1")
         # It starts, and doctor says so for as long as it is like this.
         wait_well(cluster, "node broker-1")
-        found = findings(cluster)["listeners of broker-1"]
-        assert found["result"] == "failed"
+        found = wait_failed(cluster, "listeners of broker-1")
         assert "insecure = true does not silence this" in found["fix"]
         cluster.stop("broker-1")
         config.write_text(right)

@@ -115,7 +115,7 @@ def test_offsets_go_with_it(node: Embedded) -> None:
             async with boom.consumer("in", group="aio-mover", commit_every_s=0) as consumer:
                 moved = 0
                 while moved < 10:
-                    messages = await consumer.poll(4, 10)
+                    messages = await consumer.poll(4, 200)
                     async with producer.transaction("aio-mover") as txn:
                         for message in messages:
                             txn.send("out", message.value)
@@ -163,10 +163,10 @@ def test_half_messages(node: Embedded) -> None:
                 assert (await sender.send("halves", b"yes", local=local)).outcome == "committed"
                 assert (await sender.send("halves", b"no", local=local)).outcome == "aborted"
                 await sender.send("halves", b"doubt", local=lambda message: "unknown", key=b"k")
-                message = await asyncio.wait_for(asked.get(), 30)
+                message = await asyncio.wait_for(asked.get(), 200)
                 assert (message.value, message.key, message.offset) == (b"doubt", b"k", -1)
                 consumer = boom.consumer("halves")
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(200):
                     assert [(await anext(aiter(consumer))).value for _ in range(2)] == [
                         b"yes",
                         b"doubt",

@@ -8,13 +8,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from logboom.client import Client, Message, connect
+from logboom.deploy import embedded
 from logboom.deploy.embedded import Embedded
+from logboom.deploy.polling import ask_until
 from logboom.wire.errors import (
     AlreadyExists,
     ClientClosed,
@@ -36,10 +40,17 @@ def read(boom: Client, name: str, count: int) -> list[Message]:
     found: list[Message] = []
     with boom.consumer(name) as consumer:
         while len(found) < count:
-            messages = consumer.poll(count - len(found), timeout_s=10)
+            messages = consumer.poll(count - len(found), timeout_s=200)
             assert messages, f"{len(found)} of {count} came"
             found += messages
     return found
+
+
+@pytest.fixture
+def alone() -> Iterator[Client]:
+    """The only client of a node, which holds no pull of another that has gone."""
+    with embedded() as node, connect(node.endpoints) as client:
+        yield client
 
 
 def holds(boom: Client) -> int:
@@ -94,7 +105,7 @@ def test_columns(boom: Client) -> None:
     with boom.producer() as producer:
         producer.send_many(name, [b"a", b"b"]).result(200)
     with boom.consumer(name) as consumer:
-        (batch,) = consumer.poll_columns(timeout_s=10)
+        (batch,) = consumer.poll_columns(timeout_s=200)
     assert batch.columns.values() == [b"a", b"b"]
     assert [m.offset for m in batch.messages()] == [0, 1]
 
@@ -105,19 +116,20 @@ def test_starts_and_seeks(boom: Client) -> None:
         for n in range(5):
             producer.send(name, b"%d" % n, timestamp_ms=1_000 * (n + 1)).result(200)
         with boom.consumer(name, start=2_500) as consumer:
-            assert consumer.poll(1, 10)[0].value == b"2"
+            assert consumer.poll(1, 200)[0].value == b"2"
         with boom.consumer(name, start="last") as consumer:
             assert consumer.poll(9, 0.2) == []
+            wait_until(lambda: consumer.position(name, 0) == 5, "the end is not found")
             producer.send(name, b"new").result(200)
-            assert [m.value for m in consumer.poll(9, 10)] == [b"new"]
+            assert [m.value for m in consumer.poll(9, 200)] == [b"new"]
             consumer.seek(name, 0, 3)
-            assert consumer.poll(1, 10)[0].value == b"3"
+            assert consumer.poll(1, 200)[0].value == b"3"
             consumer.seek_to_time(name, 0, 1_001)
-            assert consumer.poll(1, 10)[0].value == b"1"
+            assert consumer.poll(1, 200)[0].value == b"1"
             consumer.pause(name, 0)
             assert consumer.poll(9, 0.2) == []
             consumer.resume(name, 0)
-            assert consumer.poll(1, 10)[0].value == b"2"
+            assert consumer.poll(1, 200)[0].value == b"2"
 
 
 def test_a_consumer_of_all_queues_sees_queues_that_come_later(boom: Client) -> None:
@@ -129,7 +141,7 @@ def test_a_consumer_of_all_queues_sees_queues_that_come_later(boom: Client) -> N
         while len(consumer.queues) < 3 and time.monotonic() < deadline:
             consumer.poll(1, 0.1)
         producer.send(name, b"x", queue=2).result(200)
-        (message,) = consumer.poll(1, 10)
+        (message,) = consumer.poll(1, 200)
         assert (message.queue, message.value) == (2, b"x")
 
 
@@ -148,14 +160,13 @@ def test_pull_and_its_statuses(boom: Client) -> None:
     assert (beyond.status, beyond.next_offset) == ("OFFSET_ILLEGAL", 10)
 
 
-def test_a_held_pull_is_woken(boom: Client) -> None:
-    name = topic(boom, "held")
+def test_a_held_pull_is_woken(alone: Client) -> None:
+    name = topic(alone, "held")
     results = []
-    thread = threading.Thread(target=lambda: results.append(boom.pull(name, 0, 0, wait_ms=30_000)))
-    with boom.producer() as producer:
-        before = holds(boom)
+    thread = threading.Thread(target=lambda: results.append(alone.pull(name, 0, 0, wait_ms=60_000)))
+    with alone.producer() as producer:
         thread.start()
-        wait_until(lambda: holds(boom) > before, "the pull is not held")
+        wait_until(lambda: holds(alone) == 1, "the pull is not held")
         producer.send(name, b"x").result(200)
         thread.join(200)
     assert [m.value for m in results[0].messages] == [b"x"]
@@ -186,9 +197,14 @@ def test_admin(boom: Client) -> None:
     assert boom.admin.offset_for_time("admin", 1, 1 << 50) == 3
     assert [b.alive for b in boom.admin.brokers()] == [True]
     assert boom.admin.raft_leader() == boom.admin.name_servers()[0].id
-    stats = boom.admin.stats()
-    assert {s.role for s in stats} == {"broker", "raft leader"}
-    assert all(s.counters and not s.error for s in stats)
+
+    def all_tell() -> bool:
+        stats = boom.admin.stats()
+        roles = {s.role for s in stats if s.counters and not s.error}
+        return len(stats) == 2 and roles == {"broker", "raft leader"}
+
+    # A node that does not answer within two seconds is told as an error.
+    wait_until(all_tell, "the nodes do not tell their counters")
     boom.admin.delete_topic("admin")
     with pytest.raises(UnknownResource):
         boom.admin.describe_topic("admin")
@@ -264,18 +280,18 @@ def test_done_callbacks_and_states(boom: Client) -> None:
     name = topic(boom, "callbacks")
     done = threading.Event()
     seen: list[object] = []
-    with boom.producer(linger_ms=100) as producer:
+    with boom.producer(linger_ms=60_000) as producer:
         sent = producer.send(name, b"x")
         assert not sent.done()
         with pytest.raises(TimedOut, match="still on its way"):
             sent.result(0.001)
         sent.add_done_callback(seen.append)
         sent.add_done_callback(lambda _: done.set())
-        producer.flush(10)
+        producer.flush(200)
         assert done.wait(200)
         many = producer.send_many(name, [b"a"])
         many.add_done_callback(seen.append)
-        producer.flush(10)
+        producer.flush(200)
     assert seen == [sent, many]
     assert sent.exception() is many.exception() is None
     assert "done" in repr(sent)
@@ -330,28 +346,32 @@ def test_a_closed_producer_alone(boom: Client) -> None:
         producer.send(name, b"x")
 
 
-def test_close_ends_a_waiting_reader(node: Embedded) -> None:
-    boom = connect(node.endpoints)
-    name = topic(boom, "waiting")
+def test_close_ends_a_waiting_reader(alone: Client) -> None:
+    name = topic(alone, "waiting")
     ended: list[str] = []
 
     def wait() -> None:
         try:
-            boom.pull(name, 0, 0, wait_ms=60_000)
+            alone.pull(name, 0, 0, wait_ms=60_000)
         except ClientClosed:
             ended.append("pull")
 
     thread = threading.Thread(target=wait)
-    before = holds(boom)
     thread.start()
-    wait_until(lambda: holds(boom) > before, "the pull is not held")
-    boom.close()
+    wait_until(lambda: holds(alone) == 1, "the pull is not held")
+    alone.close()
     thread.join(200)
     assert ended == ["pull"]
 
 
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+def descriptors() -> list[str]:
+    """What is open, but for files: the node's store opens and closes those when it likes."""
+    found = []
+    for each in Path("/proc/self/fd").iterdir():
+        # The node's threads may close one just now.
+        with suppress(OSError):
+            found.append(str(each.readlink()))
+    return [each for each in found if not each.startswith("/")]
 
 
 def test_no_thread_and_no_descriptor_is_left(node: Embedded) -> None:
@@ -366,7 +386,9 @@ def test_no_thread_and_no_descriptor_is_left(node: Embedded) -> None:
         once()
     gc.collect()
     assert not [t for t in threading.enumerate() if t.name == "logboom-client"]
-    assert descriptors() <= before
+    # The node closes its side of a connection a moment later.
+    found = ask_until(descriptors, lambda found: len(found) <= len(before), 200.0)
+    assert len(found) <= len(before), (before, found)
 
 
 @pytest.mark.parametrize(
@@ -413,7 +435,10 @@ if child == 0:
     sys.exit(0)
 assert os.waitpid(child, 0)[1] == 0
 producer.send("forked", b"parent again").result(200)
-print([m.value for m in consumer.poll(10, 5)] + [m.value for m in consumer.poll(10, 0.5)])
+found = []
+while len(found) < 4:
+    found += [m.value for m in consumer.poll(10, 5)]
+print(found)
 boom.close()
 """
 
@@ -457,8 +482,8 @@ INTERRUPTED = """
 import sys
 from logboom.client import connect
 with connect(sys.argv[1], create_topics=True) as boom, boom.consumer("interrupted") as consumer:
-    print("reading", flush=True)
     try:
+        print("reading", flush=True)
         for message in consumer:
             pass
     except KeyboardInterrupt:
@@ -495,7 +520,7 @@ def test_queues_that_were_added_can_be_named_at_once(node: Embedded) -> None:
                 assert beside.send_many("grows", [b"y"], queue=newest).result() == [(newest, 1, 1)]
                 assert boom.pull("grows", queue=newest, offset=0).status == "FOUND"
                 with other.consumer("grows", queues=[newest]) as consumer:
-                    assert consumer.poll(2, 5.0)[0].queue == newest
+                    assert consumer.poll(2, 200)[0].queue == newest
             for send in (producer.send, beside.send):
                 with pytest.raises(UnknownResource, match="has queues 0 to 10, not 11"):
                     send("grows", b"x", queue=11)
@@ -530,7 +555,9 @@ def test_a_tag_that_looks_like_two_is_asked_for_in_quotes(
             for tag in ("a||b", "a", "b", "c"):
                 producer.send(name, tag.encode(), tag=tag, key=b"k").result()
         with boom.consumer(name, tags=tags) as consumer:
-            assert [message.tag for message in consumer.poll(timeout_s=5)] == ["a||b", "c"]
+            assert [next(iter(consumer)).tag for _ in range(2)] == ["a||b", "c"]
+            assert consumer.poll(timeout_s=0.2) == []
         with boom.consumer(name, group=name, tags=tags) as member:
-            assert member.wait_assigned(20)
-            assert [message.tag for message in member.poll(timeout_s=5)] == ["a||b", "c"]
+            assert member.wait_assigned()
+            assert [next(iter(member)).tag for _ in range(2)] == ["a||b", "c"]
+            assert member.poll(timeout_s=0.2) == []

@@ -14,7 +14,7 @@ import os, sys
 from logboom.client import connect
 
 with connect(sys.argv[1]) as boom, boom.consumer(
-    "orders", group="billing", start="first", session_ms=1_500, heartbeat_ms=300, max_attempts=3,
+    "orders", group="billing", start="first", session_ms=5_000, heartbeat_ms=500, max_attempts=3,
     subscription="replace",
 ) as consumer:
     while True:

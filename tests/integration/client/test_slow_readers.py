@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -30,21 +31,35 @@ def boom() -> Iterator[Client]:
 
 def pulled(boom: Client) -> dict[str, int]:
     """Messages that each broker has sent to readers."""
-    stats = {node.node: node.counters for node in boom.admin.stats() if node.role == "broker"}
-    return {name: int(counters.get("pulled_messages", 0)) for name, counters in stats.items()}
+    counters = counters_of(boom, "broker", 2)
+    return {name: int(each.get("pulled_messages", 0)) for name, each in counters.items()}
+
+
+def counters_of(boom: Client, role: str, count: int) -> dict[str, dict[str, Any]]:
+    """The counters of all nodes of a role; one that does not answer within two seconds is asked
+    again."""
+    found: dict[str, dict[str, Any]] = {}
+
+    def all_tell() -> bool:
+        nodes = [node for node in boom.admin.stats() if node.role == role and node.counters]
+        found.update({node.node: node.counters for node in nodes})
+        return len(nodes) == count
+
+    wait_until(all_tell, f"not every {role} tells its counters")
+    return found
 
 
 def make_known(boom: Client, group: str, when_slow: str) -> None:
     """Have a first consumer make the group, and all brokers hear of it: one that has not sends nobody
     away."""
     with boom.consumer("history", group=group, when_slow=when_slow) as consumer:
-        assert consumer.poll(1, timeout_s=30.0)
-    (server,) = (node for node in boom.admin.stats() if node.role != "broker")
-    made = int(server.counters["version"])
+        assert consumer.poll(1, timeout_s=200.0)
+    (server,) = counters_of(boom, "raft leader", 1).values()
+    made = int(server["version"])
 
     def heard() -> bool:
-        brokers = [node for node in boom.admin.stats() if node.role == "broker"]
-        return all(int(node.counters["metadata_version"]) >= made for node in brokers)
+        brokers = counters_of(boom, "broker", 2).values()
+        return all(int(each["metadata_version"]) >= made for each in brokers)
 
     wait_until(heard, "brokers have not heard of the group")
 

@@ -170,14 +170,14 @@ def test_retries_of_asyncio(node: Embedded) -> None:
                 "later", subscription="s", type="shared", start="first", max_attempts=2
             )
             async with consumer:
-                (first,) = await consumer.poll(1, timeout_s=20)
+                (first,) = await consumer.poll(1, timeout_s=200)
                 consumer.retry(first, delay_s=0, cause="busy")
-                (second,) = await consumer.poll(1, timeout_s=20)
+                (second,) = await consumer.poll(1, timeout_s=200)
                 assert (second.topic, second.attempt) == ("later", 2)
                 consumer.nack(second, delay_s=0, cause="no use")
                 await consumer.flush()
             async with boom.consumer("%DLQ%later%s", start="first") as reader:
-                (dead,) = await reader.poll(1, timeout_s=20)
+                (dead,) = await reader.poll(1, timeout_s=200)
             assert (dead.headers or {})[CAUSE] == b"no use"
 
     asyncio.run(play())

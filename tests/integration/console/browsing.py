@@ -34,7 +34,7 @@ OUTSIDE: Final = """() => [...document.querySelectorAll("td > *, th > *")].filte
 ).map(each => each.parentElement.innerText)"""
 """Script: the texts of cells with something that stands over the next cell."""
 CONTRAST: Final = "['color-contrast']"
-PATIENCE_MS: Final = 60_000
+PATIENCE_MS: Final = 200_000
 """How long a page may take on a machine that does other work."""
 
 
@@ -54,7 +54,9 @@ def open_browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        browser = playwright.chromium.launch(
+            executable_path=path, args=list(ARGUMENTS), timeout=PATIENCE_MS
+        )
         try:
             yield browser
         finally:
@@ -76,6 +78,18 @@ class Surfer:
     def open(self, path: str) -> None:
         """Open a page of the console, and wait until its scripts have run."""
         self.page.goto(self.url + path)
+
+    def see_question(self) -> None:
+        """Wait for the question of an action. A click may return while the page before is still shown,
+        which may have a command too."""
+        self.page.locator(".question").wait_for()
+        self.page.wait_for_load_state()
+
+    def see_answer(self, told: str) -> None:
+        """Wait for the message of an action: its question is gone, which may hold the same words."""
+        self.page.locator(".question").wait_for(state="detached")
+        self.page.get_by_text(told).first.wait_for()
+        self.page.wait_for_load_state()
 
     def note(self, text: str) -> None:
         """Keep an error of the browser."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from logboom.console import cluster_source
 from logboom.console.server import ConsoleServer, console_thread
 from logboom.console.site import ConsoleSettings
 from logboom.deploy.embedded import Embedded
@@ -22,6 +23,14 @@ def new_console(node: Embedded, folder: Path, **settings: Any) -> ConsoleServer:
         node.credentials,
         folder / "console",
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def patience() -> Iterator[None]:
+    """Consoles wait longer than usual for a cluster that is only slow, as on a busy machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster_source, "CONNECT_S", 60.0)
+        yield
 
 
 @pytest.fixture(scope="module")

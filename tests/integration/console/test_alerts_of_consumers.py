@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +51,7 @@ class LiveRecording:
         return self._times[-1]
 
     async def follow(self, seconds: float, holds: Callable[[Sample], bool] | None = None) -> float:
-        """Record for so long, from when it holds on; return the time of the last sample."""
+        """Record for so long, from when it holds on; return the time of the end."""
         until = None if holds is not None else time.monotonic() + seconds
         while until is None or time.monotonic() < until:
             sample = await self._take()
@@ -59,7 +60,8 @@ class LiveRecording:
             if until is None and holds is not None and holds(sample):
                 until = time.monotonic() + seconds
             await asyncio.sleep(0.05)
-        return self.seconds
+        # The last sample may have taken much longer.
+        return min(self.seconds, until - self._began)
 
     async def _take(self) -> Sample:
         await self._exporter.metrics()
@@ -70,9 +72,13 @@ class LiveRecording:
             **exporter_families(shown, {}, time.monotonic()).families,
         }
         found = sample_of(exposed_families(told), {"job": "logboom-exporter", "instance": "e"})
-        for node in await self._boom.admin.stats():
+        nodes = await self._boom.admin.stats()
+        while any(node.error for node in nodes):
+            # One that is slow to answer is not gone.
+            nodes = await self._boom.admin.stats()
+        for node in nodes:
             snapshot = Snapshot("name-server", {}, node.counters, {})
-            if node.node.startswith("name-") and not node.error:
+            if node.node.startswith("name-"):
                 labels = {"job": "logboom-name-servers", "instance": node.node}
                 found.update(sample_of(families_of(snapshot), labels))
         # promtool's clock begins at 1970.
@@ -96,11 +102,12 @@ class LiveRecording:
 
 
 def value(sample: Sample, name: str, part: str) -> float:
-    """The series of a metric whose labels have this part."""
-    (found,) = [
+    """The series of a metric whose labels have this part; nan: it is not told yet."""
+    found = [
         each for series, each in sample.items() if series.startswith(name + "{") and part in series
     ]
-    return found
+    assert len(found) <= 1
+    return found[0] if found else math.nan
 
 
 async def take(consumer: GroupConsumer, count: int) -> None:

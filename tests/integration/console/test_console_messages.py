@@ -93,8 +93,9 @@ def test_older_and_newer_pages_lead_through_every_message_once(surfer: Surfer) -
         older = surfer.page.get_by_role("link", name="Older")
         if not older.count():
             break
+        before = surfer.page.url
         older.click()
-        surfer.page.wait_for_load_state()
+        surfer.page.wait_for_url(lambda url, before=before: url != before)
     assert len(seen) == len(set(seen)) == 120
 
 
@@ -138,6 +139,7 @@ def test_a_message_is_produced_and_its_page_tells_its_life(surfer: Surfer, boom:
     page = surfer.page
     surfer.open("/topics/flights")
     page.get_by_role("link", name="Produce", exact=True).click()
+    page.wait_for_url("**/actions/message.produce*")
     page.get_by_label("Key").fill("mine")
     page.get_by_label("Value", exact=True).fill("first line\nsecond line")
     page.get_by_label("Headers").fill("source=console")
@@ -149,6 +151,7 @@ def test_a_message_is_produced_and_its_page_tells_its_life(surfer: Surfer, boom:
     page.get_by_text("Send this message to flights?").wait_for()
     page.get_by_role("button", name="Produce").click()
     page.get_by_text("is stored.").wait_for()
+    page.wait_for_load_state()
     queue, offset = page.url.rsplit("/", 2)[1:]
     stored = boom.admin.get_message("flights", int(queue), int(offset))
     assert (stored.key, stored.value) == (b"mine", b"first line\nsecond line")
@@ -176,12 +179,15 @@ def test_two_tails_show_what_comes_and_a_pause_keeps_it(
             return bool(rows(surfer).count() >= 20 and rows(other).count() >= 8)
 
         wait_until(flowing, "rows come")
+
+        def told() -> str:
+            return str(surfer.page.inner_text("[data-live]"))
+
         surfer.page.get_by_role("button", name="Pause").click()
-        shown = rows(surfer).count()
-        wait_until(
-            lambda: flowing() and "came meanwhile" in surfer.page.inner_text("[data-live]"),
-            "what comes is counted",
-        )
+        wait_until(lambda: flowing() and "came meanwhile" in told(), "what comes is counted")
+        # Now also what came right before the pause is shown.
+        shown, counted = rows(surfer).count(), told()
+        wait_until(lambda: flowing() and told() != counted, "more is counted")
         assert rows(surfer).count() == shown
         surfer.page.get_by_role("button", name="Go on").click()
         wait_until(lambda: flowing() and rows(surfer).count() > shown, "rows come again")

@@ -24,7 +24,7 @@ from logboom.wire.sockets import make_key_pair
 from tests.integration.console.browsing import Surfer, open_surfer
 from tests.thorough import few_of
 
-PATIENCE_S = 60.0
+PATIENCE_S = 200.0
 PAUSE_S = 0.1
 
 
@@ -130,7 +130,7 @@ def act(surfer: Surfer, action: str, told: str, link: dict[str, str], **fields: 
         page.locator(".question").wait_for()
     command = page.locator(".command code").inner_text()
     page.locator("form.answer button").click()
-    page.get_by_text(told).first.wait_for()
+    surfer.see_answer(told)
     return str(command)
 
 
@@ -146,6 +146,7 @@ def test_a_broker_is_taken_out_of_service_and_put_back(surfer: Surfer, boom: Cli
     page = surfer.page
     row = page.locator("tr", has_text="broker-2").first
     row.get_by_role("link", name="Maintenance").click()
+    surfer.see_question()
     assert "logboom broker maintenance on broker-2" in page.locator(".command").inner_text()
     page.get_by_role("button", name="Set the mode").click()
     page.get_by_text("broker-2 is in maintenance: its queues get other leaders.").wait_for()
@@ -228,13 +229,16 @@ def test_balance_is_set_and_run(surfer: Surfer, boom: Client) -> None:
 
 
 def test_the_matrix_of_a_real_cluster_has_every_replica(boom: Client, surfer: Surfer) -> None:
+    # While a queue is moved, it has one replica more.
+    wait_until(lambda: boom.admin.describe_cluster().moves, lambda moves: not moves)
     topics = boom.admin.topics()
     model = build_replicas(boom.admin.describe_cluster(), topics, PageQuery("/replicas"))
     cells = [cell.state for row in model.rows for cell in row.cells if cell.state]
     assert len(cells) == sum(len(queue.replicas) for each in topics for queue in each.queues)
     surfer.open("/replicas?topic=flights")
     assert surfer.page.locator(".matrix tbody tr").count() == 4
-    assert surfer.page.locator(".matrix .mark").count() == 12
+    # The list of topics may be one of some seconds ago; the page renews itself.
+    surfer.page.wait_for_function("() => document.querySelectorAll('.matrix .mark').length === 12")
 
 
 # Users.
@@ -351,9 +355,14 @@ def test_a_setting_is_changed_and_forgotten(surfer: Surfer, boom: Client) -> Non
         {"setting": "log_level.metadata.raft"},
         new_value="debug",
     )
-    surfer.open("/settings/name-1")
-    levels = surfer.page.locator("#table-levels tr", has_text="metadata.raft")
-    assert "debug" in levels.inner_text()
+
+    def level() -> str:
+        surfer.open("/settings/name-1")
+        levels = surfer.page.locator("#table-levels tr", has_text="metadata.raft")
+        return str(levels.inner_text())
+
+    # A node that does not lead hears of it a little later.
+    wait_until(level, lambda text: "debug" in text)
 
 
 def test_a_value_that_is_not_allowed_is_refused_in_its_form(surfer: Surfer) -> None:
@@ -365,13 +374,15 @@ def test_a_value_that_is_not_allowed_is_refused_in_its_form(surfer: Surfer) -> N
 
 
 def test_a_connection_is_reset(surfer: Surfer, boom: Client) -> None:
-    (found,) = boom.admin.connections("broker-1", limit=1_000)
+    def of_brokers() -> list[str]:
+        (found,) = boom.admin.connections("broker-1", limit=1_000)
+        return [each.endpoint for each in found.connections if each.kind == "broker"]
+
     # That of a broker: it dials again, and no client of this test loses an answer.
-    address = next(each.endpoint for each in found.connections if each.kind == "broker")
+    address = ask_until(of_brokers, bool, PATIENCE_S, PAUSE_S)[0]
     command = act(surfer, "connections.kick", "is reset", {"node": "broker-1", "address": address})
     assert command == f"logboom connections kick broker-1 {address}"
-    (after,) = boom.admin.connections("broker-1", limit=1_000)
-    assert address not in [each.endpoint for each in after.connections]
+    wait_until(of_brokers, lambda after: bool(after) and address not in after)
 
 
 def test_tables_are_also_json(console: ConsoleServer) -> None:
@@ -380,10 +391,14 @@ def test_tables_are_also_json(console: ConsoleServer) -> None:
             return json.load(answer)
 
     assert len(rows("brokers?format=json")) == 4
-    assert rows("brokers?format=json&table=moves") == []
+    # Those of the tests before end.
+    wait_until(lambda: rows("brokers?format=json&table=moves"), lambda moves: moves == [])
     assert len(rows("replicas?format=json")) == 12
     assert len(rows("name-servers?format=json")) == 3
-    assert {row["user"] for row in rows("connections?format=json&all=1")} >= {"node:broker-1"}
+    wait_until(
+        lambda: {row["user"] for row in rows("connections?format=json&all=1")},
+        lambda users: users >= {"node:broker-1"},
+    )
     assert "alice" in [row["name"] for row in rows("users?format=json")]
 
 
@@ -400,6 +415,9 @@ def test_pages_stay_up_while_a_broker_dies_and_it_is_removed(
     # The open page says so by itself.
     page.get_by_text("broker-3 is down").first.wait_for()
     surfer.check_accessible()
+    wait_until(
+        lambda: broker_of(boom.admin.describe_cluster(), "broker-3").alive, lambda alive: not alive
+    )
     surfer.open("/replicas?show=wrong")
     page.locator(".matrix .tone-failed", has_text="down").first.wait_for()
     surfer.open("/actions/broker.remove?broker=broker-3")

@@ -5,12 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from logboom.client import connect
 from logboom.console.server import ConsoleServer, console_thread
 from logboom.console.site import ConsoleSettings
 from logboom.deploy import Cluster
 from tests.integration.console.browsing import open_surfer
 from tests.integration.waiting import wait_until
+
+
+@pytest.fixture(scope="module", autouse=True)
+def patience() -> None:
+    """Here a console waits no longer than it does for users: a broker that is gone never answers."""
 
 
 def test_open_pages_tell_of_a_killed_broker_and_go_on(browser: Any, tmp_path: Path) -> None:

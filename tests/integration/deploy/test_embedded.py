@@ -26,7 +26,8 @@ def test_it_serves_and_leaves_nothing_behind(capsys: pytest.CaptureFixture[str])
             result = boom.pull("flights", queue=1, offset=sent.offset)
             assert [message.value for message in result.messages] == [b"hello"]
         folder = node.data
-    assert set(threading.enumerate()) == before
+    # One of an earlier test may have ended meanwhile.
+    assert set(threading.enumerate()) <= before
     assert not folder.exists()
 
 
@@ -40,7 +41,10 @@ def test_it_encrypts_and_knows_its_administrator() -> None:
 def test_a_stop_is_no_reason_to_warn(caplog: pytest.LogCaptureFixture) -> None:
     with embedded() as node, node.connect() as boom:
         boom.admin.create_topic("t", queues=2)
-    assert [each.getMessage() for each in caplog.records if each.levelname != "INFO"] == []
+        caplog.clear()
+    # A busy machine may stall a loop just then.
+    said = [each.getMessage() for each in caplog.records if each.levelname != "INFO"]
+    assert [text for text in said if "loop_stalled" not in text] == []
 
 
 def test_topics_are_created_on_first_use_by_its_own_client() -> None:
@@ -54,7 +58,7 @@ def test_data_stays_in_a_folder_that_was_given(tmp_path: Path) -> None:
     with embedded(tmp_path) as node, node.connect() as boom, boom.producer() as producer:
         sent = producer.send("kept", b"hello").result()
     with embedded(tmp_path) as node, node.connect() as boom:
-        result = boom.pull("kept", queue=sent.queue, offset=sent.offset, wait_ms=5_000)
+        result = boom.pull("kept", queue=sent.queue, offset=sent.offset, wait_ms=60_000)
         assert [message.value for message in result.messages] == [b"hello"]
 
 
@@ -69,9 +73,10 @@ def test_two_live_side_by_side() -> None:
 
 def test_a_taken_port_is_told_in_one_line(tmp_path: Path) -> None:
     before = set(threading.enumerate())
-    with embedded(ports=17_701), pytest.raises(StartError, match="in use"):
-        embedded(tmp_path, ports=17_701)
-    assert set(threading.enumerate()) == before
+    with embedded() as node, pytest.raises(StartError, match="in use"):
+        embedded(tmp_path, ports=int(node.endpoints[0].rpartition(":")[2]))
+    # One of an earlier test may have ended meanwhile.
+    assert set(threading.enumerate()) <= before
 
 
 def test_close_may_be_called_twice() -> None:

@@ -13,25 +13,35 @@ from logboom.deploy.node_client import NodeClient
 from logboom.deploy.ports import Ports
 from logboom.deploy.process import NodeProcess, NodeSpec
 from logboom.wire.errors import StartError
+from logboom.wire.view import QueueView
 from tests.integration.waiting import wait_until
 
 COUNT = 2_000
 
 
 def test_a_broker_with_an_empty_disk_copies_everything() -> None:
-    with Cluster(name_servers=1, brokers=2) as cluster, connect(cluster.endpoints) as boom:
+    with (
+        Cluster(name_servers=1, brokers=2) as cluster,
+        connect(cluster.endpoints, timeout_s=200) as boom,
+    ):
+
+        def flights() -> QueueView:
+            return boom.admin.describe_topic("flights").queues[0]
+
         boom.admin.create_topic("flights", queues=1, replicas=2, min_in_sync=1)
         with boom.producer() as producer:
             producer.send_many("flights", [b"%d" % n for n in range(COUNT)]).result()
+        # With `min_in_sync=1` a follower that was slow may lack what was acknowledged.
+        wait_until(lambda: len(flights().isr) == 2, "both are not in sync")
         lost = cluster.leader("flights", 0)
         other = next(n for n in ("broker-1", "broker-2") if n != lost)
         cluster.kill(lost)
         shutil.rmtree(cluster.data / lost / "data")
         cluster.start(lost)
-        wait_until(lambda: lost in cluster.queue("flights", 0).isr, "it is not in sync again")
+        wait_until(lambda: lost in flights().isr, "it is not in sync again")
         # Now the copy is the only one.
         cluster.kill(other)
-        wait_until(lambda: cluster.queue("flights", 0).leader == lost, "it does not lead")
+        wait_until(lambda: flights().leader == lost, "it does not lead")
         with boom.consumer("flights", queues=[0]) as consumer:
             read: list[bytes | None] = []
             while len(read) < COUNT:
@@ -42,7 +52,11 @@ def test_a_broker_with_an_empty_disk_copies_everything() -> None:
 def test_a_name_server_with_an_empty_disk_is_replaced() -> None:
     with (
         Cluster(name_servers=3, brokers=1) as cluster,
-        connect(cluster.endpoints, cluster_key=read_key(cluster.data / "cluster.key")) as boom,
+        connect(
+            cluster.endpoints,
+            cluster_key=read_key(cluster.data / "cluster.key"),
+            timeout_s=200,
+        ) as boom,
     ):
         lost = next(name for name in cluster.nodes[:3] if name != cluster.raft_leader())
         cluster.kill(lost)

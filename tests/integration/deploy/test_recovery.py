@@ -46,7 +46,7 @@ def test_a_survivor_of_three_name_servers_goes_on_alone_and_grows_again() -> Non
 
         cluster.start("name-1", wait=False)
         brokers = [cluster.endpoint(name) for name in ("broker-1", "broker-2")]
-        with connect(brokers, timeout_s=60.0) as boom:
+        with connect(brokers, timeout_s=200.0) as boom:
             # Each comes back by its own heartbeat.
             wait_until(
                 lambda: [each.alive for each in boom.admin.brokers()] == [True, True],
@@ -86,7 +86,7 @@ def test_a_survivor_of_three_name_servers_goes_on_alone_and_grows_again() -> Non
             assert "--key-file" in complaint(logboom(*add, *where))
             said = logboom(*add, *where, also={"LOGBOOM_KEY_FILE": str(key_file)})
             assert said.code == 0, said.err
-            with connect(brokers) as boom:
+            with connect(brokers, timeout_s=200.0) as boom:
                 members = {server.id for server in boom.admin.name_servers()}
                 assert members == {"name-1", "name-4"}
         finally:
@@ -109,7 +109,7 @@ def test_only_who_holds_the_cluster_key_changes_who_is_a_name_server() -> None:
                 assert caught.value.code == "UNAUTHENTICATED"
         with pytest.raises(Refused, match="key file"):
             connect(cluster.endpoints, cluster_key=b"k" * 64)
-        with connect(cluster.endpoints, cluster_key=key) as boom:
+        with connect(cluster.endpoints, cluster_key=key, timeout_s=200.0) as boom:
             with pytest.raises(InvalidRequest, match="start it first"):
                 boom.admin.add_name_server("name-9", "127.0.0.1:1", "127.0.0.1:2")
             lost = next(name for name in cluster.nodes[:3] if name != cluster.raft_leader())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,9 @@ from logboom.deploy.embedded import Embedded, embedded
 from logboom.deploy.testing import Stage
 from logboom.wire.errors import InvalidRequest, TimedOut, UnknownResource
 from tests.thorough import few_of
+
+PATIENCE_S = 200.0
+"""Seconds that a stage waits; a busy machine may take some of them."""
 
 
 class Order(msgspec.Struct):
@@ -48,7 +53,7 @@ def test_an_app_gets_typed_values_and_publishes_others(node: Embedded) -> None:
     def file(receipts: list[Receipt]) -> None:
         """Nothing to do."""
 
-    with Stage(app, node=node) as stage:
+    with Stage(app, node=node, wait_s=PATIENCE_S) as stage:
         stage.send("orders", Order("ink"), headers={"kind": b"free"})
         sent = stage.send("orders", Order("pen"), key=b"k", headers={"kind": b"paid"})
         ((message, error),) = stage.calls(charge)
@@ -81,7 +86,7 @@ def test_what_fails_comes_again_and_then_is_a_dead_letter(node: Embedded) -> Non
         if message.attempt == 1:
             raise OSError("not now")
 
-    with Stage(app, node=node) as stage:
+    with Stage(app, node=node, wait_s=PATIENCE_S) as stage:
         stage.send("trials", Order("pen"))
         first, second = stage.calls(attempt, 2)
         assert isinstance(first.error, OSError)
@@ -101,7 +106,7 @@ def test_retries_come_soon_on_a_stage(node: Embedded) -> None:
         if message.attempt < 4:
             raise OSError("not now")
 
-    with Stage(app, node=node) as stage:
+    with Stage(app, node=node, wait_s=PATIENCE_S) as stage:
         stage.send("errands", b"x")
         calls = stage.calls(run, 4)
         assert [call.error is None for call in calls] == [False, False, False, True]
@@ -147,10 +152,10 @@ def test_an_app_of_coroutines(node: Embedded) -> None:
 
     async def play() -> None:
         running = asyncio.create_task(app.run())
-        with Stage(node=node) as stage:
+        with Stage(node=node, wait_s=PATIENCE_S) as stage:
             for item in ("a", "b"):
                 await asyncio.to_thread(stage.send, "letters", Order(item))
-            await asyncio.wait_for(running, 20)
+            await asyncio.wait_for(running, PATIENCE_S)
             await asyncio.to_thread(stage.wait_caught_up, "reading")
 
     asyncio.run(play())
@@ -158,10 +163,17 @@ def test_an_app_of_coroutines(node: Embedded) -> None:
 
 
 def free_port() -> int:
-    """One where nobody listens now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    """A first port of a node, where nobody listens now. It is below those that the system gives
+    away: other tests beside this one take one of these at any moment."""
+    while True:
+        port = random.SystemRandom().randrange(12_000, 30_000)
+        with ExitStack() as stack:
+            try:
+                for each in (port, port + 10, port + 20):
+                    found = stack.enter_context(closing(socket.socket()))
+                    found.bind(("127.0.0.1", each))
+            except OSError:
+                continue
         return port
 
 
@@ -249,7 +261,7 @@ def test_a_running_app_leaves_in_good_order(
 ) -> None:
     shop = tmp_path / "shop.py"
     shop.write_text(SHOP)
-    with Stage(node=node, topics={"parcels": 2}) as stage:
+    with Stage(node=node, topics={"parcels": 2}, wait_s=PATIENCE_S) as stage:
         command = [sys.executable, str(shop), ",".join(node.endpoints)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ) as running:
             assert running.stdout is not None

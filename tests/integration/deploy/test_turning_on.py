@@ -142,7 +142,7 @@ class Nodes:
     def cluster_epochs(self, by: str) -> dict[str, int]:
         """The instance epochs of the brokers."""
         with open_node_client(self.admin if by == CURVE else None) as nodes:
-            views = nodes.views([self.ends[self.servers[0]][by]], 5.0, topics=[])
+            views = nodes.views([self.ends[self.servers[0]][by]], 60.0, topics=[])
         return {b.id: b.instance_epoch for view in views.values() for b in view.brokers}
 
     def await_open(self) -> None:
@@ -191,9 +191,9 @@ class Work:
     def _send(self) -> None:
         with self._boom.producer(acks="all") as producer:
             while not self._enough.is_set():
-                producer.send(self._topic, b"%d" % self._sent).result(60)
+                producer.send(self._topic, b"%d" % self._sent).result(200)
                 self._sent += 1
-            producer.send(self._topic, b"-1").result(60)
+            producer.send(self._topic, b"-1").result(200)
 
     def _read(self) -> None:
         with self._boom.consumer(self._topic, queues=[0], start="first") as consumer:
@@ -206,7 +206,7 @@ class Work:
         """End; everything that was acknowledged was read, once and in order."""
         self._enough.set()
         for thread in self._threads:
-            thread.join(120)
+            thread.join(200)
         assert not self.faults, self.faults
         assert not any(thread.is_alive() for thread in self._threads)
         assert self.read == list(range(self._sent))

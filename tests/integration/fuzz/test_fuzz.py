@@ -60,7 +60,8 @@ def others_served(cluster: Cluster, port: str, growth_mb: float = GROWTH_MB) -> 
     with connect(cluster.endpoints) as boom:
 
         def pull() -> None:
-            while not over.is_set():
+            # Once at least, however late this thread begins.
+            while not (waits and over.is_set()):
                 waits.append(slowest_pull(boom, 0.1))
 
         slowest_pull(boom, 0.1)

@@ -16,6 +16,8 @@ from tests.chaos.fuzz_peers import GREETING, HANDSHAKE, raw
 from tests.integration.fuzz.conftest import slowest_pull
 from tests.integration.fuzz.test_fuzz import PORTS, endpoint_of, others_served
 from tests.integration.fuzz.test_hostile_peers import dealers, tell
+from tests.integration.nodes.figures import figures
+from tests.integration.waiting import wait_until
 
 MIB: Final = 1024 * 1024
 SENT: Final = 1024 * MIB
@@ -119,14 +121,17 @@ def test_many_unfinished_frames_share_a_bound(cluster: Cluster, port: str, greet
     ):
         for connection in connections:
             send(connection, "one frame", 55 * MIB)
-        assert sum(is_closed(connection) for connection in connections) >= 5
+        wait_until(
+            lambda: sum(is_closed(connection) for connection in connections) >= 5,
+            "too few are closed",
+        )
 
 
 def test_they_are_counted(cluster: Cluster) -> None:
     with connect(cluster.endpoints) as boom:
-        for stats in boom.admin.stats():
-            assert stats.counters["connections_closed"]
-            assert "without its end" in cluster.log(stats.node)
+        for node in cluster.nodes:
+            assert figures(boom, node)["connections_closed"]
+            assert "without its end" in cluster.log(node)
 
 
 FIELDS: Final = {
@@ -168,4 +173,4 @@ def test_requests_that_wait_with_large_fields_are_bounded(cluster: Cluster, node
             for number in range(100):
                 # Of a version that is not there yet: it is held.
                 tell(peer, Watch(number + 2, 60_000, 1 << 40, names, 60_000))
-            assert peer.poll(20_000)
+            assert peer.poll(200_000)

@@ -22,6 +22,7 @@ from logboom.deploy.ports import Ports
 from logboom.deploy.process import NodeProcess, NodeSpec
 from logboom.wire.errors import StartError
 from tests.integration.cli.command import fail, succeed
+from tests.integration.waiting import wait_until
 
 
 class Load:
@@ -80,7 +81,7 @@ def test_r9_r12_a_damaged_name_server_is_replaced_under_load(cluster: Cluster) -
     ports = Ports("free")
     process: NodeProcess | None = None
     try:
-        lost = next(name for name in cluster.nodes[:3] if name != cluster.raft_leader())
+        lost = next(name for name in cluster.nodes[:3] if name != cluster.raft_leader(200.0))
         cluster.kill(lost)
         journal = cluster.data / lost / "data" / "journal"
         flip(max(journal.glob("*.log"), key=lambda file: file.stat().st_size))
@@ -109,12 +110,19 @@ def test_r9_r12_a_damaged_name_server_is_replaced_under_load(cluster: Cluster) -
         process = NodeProcess.start(joiner, attached=True)
         process.wait_listening()
         assert "has caught up" in succeed(*add, servers=servers).err
-        rows = succeed("name-server", "list", "-o", "json", servers=servers).json
-        states = {row["name_server"]: row["state"] for row in rows}
-        assert states == dict.fromkeys({"name-1", "name-2", "name-3", "name-4"} - {lost}, "up")
+        wanted = dict.fromkeys({"name-1", "name-2", "name-3", "name-4"} - {lost}, "up")
+
+        def all_are_up() -> bool:
+            rows = succeed("name-server", "list", "-o", "json", servers=servers).json
+            states = {row["name_server"]: row["state"] for row in rows}
+            assert states.keys() == wanted.keys()
+            return states == wanted
+
+        # A busy one may not answer within the two seconds that it is given.
+        wait_until(all_are_up, "not all are up")
 
         # It counts: with it and one more there is a majority.
-        cluster.kill(cluster.raft_leader())
+        cluster.kill(cluster.raft_leader(200.0))
         with connect(cluster.endpoints) as boom:
             boom.admin.create_topic("after")
             assert "after" in {topic.name for topic in boom.admin.topics()}
@@ -127,7 +135,7 @@ def test_r9_r12_a_damaged_name_server_is_replaced_under_load(cluster: Cluster) -
     with connect(cluster.endpoints) as boom, boom.consumer("flights", queues=[0]) as consumer:
         read: list[bytes] = []
         while len(read) < len(acked):
-            messages = consumer.poll(1_000, 10.0)
+            messages = consumer.poll(1_000, 200.0)
             assert messages
             read += [bytes(message.value or b"") for message in messages]
     assert read == acked
@@ -146,22 +154,25 @@ def test_a_broker_with_an_empty_disk_catches_up_under_load(cluster: Cluster) -> 
     servers = ",".join(cluster.endpoints)
     load = Load(cluster.endpoints)
     try:
-        lost = cluster.leader("flights", 0)
+        lost = cluster.leader("flights", 0, 200.0)
         cluster.kill(lost)
         shutil.rmtree(cluster.data / lost / "data")
         cluster.start(lost)
-        deadline = time.monotonic() + 200.0
-        while True:
+
+        def has_caught_up() -> bool:
             rows = succeed("cluster", "status", "-s", servers, "-o", "json").json
+            assert len(rows) == 6
             row = next(row for row in rows if row["node"] == lost)
-            assert 0 <= row["caught_up_percent"] <= 100
-            if row["caught_up_percent"] == 100 and row["in_sync"] == 1:
-                break
-            assert time.monotonic() < deadline, row
-        assert row["caught_up"] == "100 %"
-        assert len(rows) == 6
+            share = row["caught_up_percent"]
+            # A busy broker may not answer within the two seconds that it is given.
+            assert share is None or 0 <= share <= 100
+            assert share != 100 or row["caught_up"] == "100 %"
+            return bool(share == 100 and row["in_sync"] == 1)
+
+        wait_until(has_caught_up, "it does not catch up")
     finally:
         acked = load.stop()
+    wait_until(lambda: lost in cluster.queue("flights", 0).isr, "it is out of the ISR again")
     # Byte for byte: it answers alone.
     for other in cluster.nodes[3:]:
         if other != lost:
@@ -170,7 +181,7 @@ def test_a_broker_with_an_empty_disk_catches_up_under_load(cluster: Cluster) -> 
         read: list[bytes] = []
         with boom.consumer("flights", queues=[0]) as consumer:
             while len(read) < len(acked):
-                messages = consumer.poll(1_000, 10.0)
+                messages = consumer.poll(1_000, 200.0)
                 assert messages
                 read += [bytes(message.value or b"") for message in messages]
     assert read == acked

@@ -19,6 +19,7 @@ from logboom.metadata.server import NameServerProcess
 from logboom.wire.commands import AllocateProducerIds, AnyCommand, Barrier, CommandResult
 from logboom.wire.errors import StartError
 from logboom.wire.messages import Propose, Proposed
+from tests.integration.waiting import wait_until
 
 
 class Trio:
@@ -78,7 +79,7 @@ class Trio:
                     return stats.node
             # As above.
             time.sleep(0.02)
-        raise AssertionError("no raft leader in 10 s")
+        raise AssertionError("no raft leader in 200 s")
 
 
 @pytest.fixture
@@ -122,18 +123,24 @@ def test_a_proposal_sent_again_after_a_crash_gets_the_first_result(trio: Trio) -
 
 def test_idle_it_takes_little(trio: Trio) -> None:
     trio.propose(Barrier(), 1)
-    # What the start left to do ebbs away; that it is over is no event.
-    time.sleep(1.0)
-    before = {name: _cpu_seconds(node.pid) for name, node in trio.running.items()}
-    # The span that is measured.
-    time.sleep(3.0)
-    for name, node in trio.running.items():
-        share = (_cpu_seconds(node.pid) - before[name]) / 3.0
-        resident = _resident_mb(node.pid)
-        sys.stderr.write(f"\n{name}: {share:.1%} of a core, {resident:.0f} MB\n")
-        assert resident < 80
+
+    def takes_little() -> bool:
+        before = {name: _cpu_seconds(node.pid) for name, node in trio.running.items()}
+        begun = time.monotonic()
+        # The span that is measured.
+        time.sleep(3.0)
+        passed_s = time.monotonic() - begun
+        shares = []
+        for name, node in trio.running.items():
+            shares.append((_cpu_seconds(node.pid) - before[name]) / passed_s)
+            resident = _resident_mb(node.pid)
+            sys.stderr.write(f"\n{name}: {shares[-1]:.1%} of a core, {resident:.0f} MB\n")
+            assert resident < 80
         # The bar is 2 %; a busy machine and ticks of 10 ms leave room for noise.
-        assert share < 0.05
+        return max(shares) < 0.05
+
+    # What the start, or an election, left to do ebbs away; that it is over is no event.
+    wait_until(takes_little, "idle it takes much", 60.0)
 
 
 def test_a_wiped_member_is_not_let_back_in(trio: Trio, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from logboom.deploy.polling import ask_until
 from logboom.wire.metric_table import MAX_NODE_SERIES, METRICS, PREFIX, MetricSource, metrics_of
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -46,7 +47,12 @@ def health(endpoint: str, path: str) -> tuple[int, dict[str, Any]]:
 
 def scrape(endpoint: str, accept: str = "") -> tuple[str, str]:
     """Return the content type and the text of a node's metrics."""
-    status, head, body = ask(endpoint, "/metrics", Accept=accept)
+
+    # A busy node says that it cannot tell them within five seconds, or that others are being told.
+    def told() -> tuple[int, dict[str, str], bytes]:
+        return ask(endpoint, "/metrics", Accept=accept)
+
+    status, head, body = ask_until(told, lambda answer: answer[0] == 200, 200.0)
     assert status == 200, body
     return head["Content-Type"], body.decode()
 

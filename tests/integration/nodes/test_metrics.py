@@ -7,15 +7,19 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
+from prometheus_client.core import Metric as Family
 
 from logboom.client import connect
 from logboom.client.checks.cluster_checks import cluster_findings
 from logboom.client.checks.cluster_health import ClusterStatus
 from logboom.deploy import Cluster, embedded
 from logboom.deploy.node_client import open_node_client
+from logboom.deploy.polling import ask_until
+from logboom.deploy.ports import Ports
 from logboom.wire.errors import Refused, StartError
 from logboom.wire.listeners import METRICS_DISTANCE
 from logboom.wire.node_pages import MAX_SCRAPES
@@ -76,13 +80,21 @@ def test_what_brokers_count_is_what_clients_did(cluster: Cluster) -> None:
         assert total(cluster, "groups_coordinated") >= 1
         batches = total(cluster, "produced_batches_total")
         assert total(cluster, "request_seconds", "_count", type="produce") >= batches > 0
-        # Two followers have fetched each batch.
-        assert total(cluster, "replicated_bytes_total", direction="out") >= 2 * size
-        assert total(cluster, "replicated_bytes_total", direction="in") >= 2 * size
+
+        # Two followers have fetched each batch; a slow one, that is not waited for, later.
+        def is_replicated() -> bool:
+            told = [
+                total(cluster, "replicated_bytes_total", direction=way) for way in ("out", "in")
+            ]
+            return min(told) >= 2 * size
+
+        wait_until(is_replicated, "not all is replicated")
         assert total(cluster, "produce_replication_seconds", "_count") > 0
-        assert total(cluster, "replicas") >= 9
-        assert total(cluster, "queues_led") >= 3
-        assert total(cluster, "queues_below_min_in_sync") == 0
+        wait_until(lambda: total(cluster, "replicas") >= 9, "replicas are missing")
+        wait_until(lambda: total(cluster, "queues_led") >= 3, "leaders are missing")
+        wait_until(
+            lambda: total(cluster, "queues_below_min_in_sync") == 0, "too few replicas are in sync"
+        )
 
 
 def test_a_subscription_counts_as_pulled_and_what_failed_as_redelivered(cluster: Cluster) -> None:
@@ -108,6 +120,8 @@ def test_a_subscription_counts_as_pulled_and_what_failed_as_redelivered(cluster:
 def test_a_held_pull_counts_with_and_without_its_hold(cluster: Cluster) -> None:
     with connect(cluster.endpoints) as boom:
         boom.admin.create_topic("held", queues=1, replicas=1)
+        # Who finds the leader late waits less there.
+        boom.pull("held", 0, 0)
         holds = total(cluster, "hold_seconds", "_count")
         held_s = total(cluster, "hold_seconds", "_sum")
         pulls_s = total(cluster, "request_seconds", "_sum", type="pull")
@@ -130,27 +144,39 @@ def test_errors_count_by_code(cluster: Cluster) -> None:
     with connect(cluster.endpoints) as boom:
         boom.admin.create_topic("taken", queues=1, replicas=1)
         assert refused() == 0
+        wait_until(lambda: total(cluster, "subscription_consumers") == 0, "somebody is attached")
         with boom.subscribe("taken", subscription="one", name="first") as first:
             first.poll(timeout_s=0.1)
             wait_until(lambda: total(cluster, "subscription_consumers") == 1, "nobody attached")
             with pytest.raises(Refused), boom.subscribe("taken", subscription="one") as second:
-                second.poll(timeout_s=30)
+                second.poll(timeout_s=200)
         assert refused() >= 1
 
 
 def test_name_servers_tell_one_raft_leader_and_the_whole_cluster(cluster: Cluster) -> None:
     names = ["name-1", "name-2", "name-3"]
-    found = [families(cluster.metrics_endpoint(each), "name-server") for each in names]
-    assert sum(value(each, "raft_is_leader") for each in found) == 1
+
+    def look() -> list[dict[str, Family]]:
+        return [families(cluster.metrics_endpoint(each), "name-server") for each in names]
+
+    def agree(found: list[dict[str, Family]]) -> bool:
+        """One leads, and all know all brokers, which stand in session with the leader."""
+        leaders = [each for each in found if value(each, "raft_is_leader")]
+        return (
+            len(leaders) == 1
+            and {value(each, "brokers", state="alive") for each in found} == {3}
+            and {value(each, "brokers", state="fenced") for each in found} == {0}
+            and {value(each, "queues_leaderless") for each in found} == {0}
+            and value(leaders[0], "sessions", kind="broker") == 3
+        )
+
+    found = ask_until(look, agree, 200.0)
+    assert agree(found)
     assert {value(each, "raft_members") for each in found} == {3}
-    assert {value(each, "brokers", state="alive") for each in found} == {3}
-    assert {value(each, "brokers", state="fenced") for each in found} == {0}
-    assert {value(each, "queues_leaderless") for each in found} == {0}
     assert all(value(each, "raft_commit_index") > 0 for each in found)
     leader = next(each for each in found if value(each, "raft_is_leader"))
     assert value(leader, "raft_commit_seconds", "_count") > 0
     assert value(leader, "sync_seconds", "_count") > 0
-    assert value(leader, "sessions", kind="broker") == 3
     for name, each in zip(names, found, strict=True):
         (info,) = each["logboom_build"].samples
         assert (info.labels["kind"], info.labels["node"]) == ("name-server", name)
@@ -186,12 +212,17 @@ def test_every_node_is_live_and_ready(cluster: Cluster) -> None:
 def test_restart_says_who_may_be_stopped(cluster: Cluster) -> None:
     with connect(cluster.endpoints) as boom:
         boom.admin.create_topic("alone", queues=1, replicas=1)
-    holder = cluster.leader("alone", 0)
+    holder = cluster.leader("alone", 0, 200.0)
     endpoint = cluster.metrics_endpoint(holder)
-    wait_until(lambda: health(endpoint, "/restart")[0] == 503, "the only copy may be stopped")
-    reasons = health(endpoint, "/restart")[1]["reasons"]
-    assert any(each.startswith("alone/0: only-copy") for each in reasons)
-    assert health(cluster.metrics_endpoint("name-1"), "/restart")[0] == 200
+
+    def is_told() -> bool:
+        status, found = health(endpoint, "/restart")
+        only = any(each.startswith("alone/0: only-copy") for each in found["reasons"])
+        return status == 503 and only
+
+    wait_until(is_told, "the only copy may be stopped")
+    name = cluster.metrics_endpoint("name-1")
+    wait_until(lambda: health(name, "/restart")[0] == 200, "one of three may not be stopped")
 
 
 def test_a_lost_majority_shows(cluster: Cluster) -> None:
@@ -200,7 +231,7 @@ def test_a_lost_majority_shows(cluster: Cluster) -> None:
     try:
         name = cluster.metrics_endpoint("name-1")
         wait_until(lambda: health(name, "/ready")[0] == 503, "ready without a majority")
-        assert health(name, "/restart")[0] == 503
+        wait_until(lambda: health(name, "/restart")[0] == 503, "the only one may be stopped")
         assert health(name, "/live")[0] == 200
         broker = cluster.metrics_endpoint("broker-1")
         wait_until(lambda: health(broker, "/ready")[0] == 503, "ready without a lease")
@@ -216,7 +247,9 @@ def test_a_slow_client_holds_nobody_up(cluster: Cluster) -> None:
     slow = [socket.create_connection((host, int(port))) for _ in range(MAX_CONNECTIONS - 4)]
     try:
         for each in slow:
-            each.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+            # Where we are slow ourselves, the first ones are ended already.
+            with suppress(ConnectionError):
+                each.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
         families(cluster.metrics_endpoint("broker-1"), "broker")
         with connect(cluster.endpoints) as boom, boom.producer() as producer:
             boom.admin.create_topic("meanwhile", queues=1, replicas=1)
@@ -224,7 +257,8 @@ def test_a_slow_client_holds_nobody_up(cluster: Cluster) -> None:
         # Whoever does not end its request is not waited for.
         for each in slow:
             each.settimeout(60)
-            assert each.recv(1024) == b""
+            with suppress(ConnectionError):
+                assert each.recv(1024) == b""
     finally:
         for each in slow:
             each.close()
@@ -232,13 +266,16 @@ def test_a_slow_client_holds_nobody_up(cluster: Cluster) -> None:
 
 def test_more_connections_than_there_may_be_are_refused(cluster: Cluster) -> None:
     host, _, port = cluster.metrics_endpoint("broker-3").rpartition(":")
-    held = [socket.create_connection((host, int(port))) for _ in range(MAX_CONNECTIONS)]
-    try:
-        with socket.create_connection((host, int(port)), timeout=60) as one_more:
-            assert one_more.recv(1024).startswith(b"HTTP/1.0 503")
-    finally:
-        for each in held:
-            each.close()
+
+    def is_refused() -> bool:
+        """Again where it takes so long to come that the first have been ended."""
+        with ExitStack() as held:
+            for _ in range(MAX_CONNECTIONS):
+                held.enter_context(socket.create_connection((host, int(port))))
+            with socket.create_connection((host, int(port)), timeout=60) as one_more:
+                return one_more.recv(1024).startswith(b"HTTP/1.0 503")
+
+    wait_until(is_refused, "one more is let in")
     wait_until(lambda: bool(scrape_or_none(cluster, "broker-3")), "no scrape afterwards")
 
 
@@ -298,16 +335,18 @@ def test_an_exposed_port_of_a_cluster_with_users_is_a_finding() -> None:
 
 
 def test_a_port_that_somebody_has_is_no_reason_not_to_start() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with ExitStack() as held:
+        ports = Ports("free")
+        held.callback(ports.release)
+        # Both are reserved, so that no other cluster has the lower one.
+        below = ports.broker()
+        port = int(below.rpartition(":")[2]) + METRICS_DISTANCE
+        held.enter_context(socket.create_server(("127.0.0.1", port)))
 
         def usual(config: dict[str, Any]) -> dict[str, Any]:
             """Let the broker's usual port for metrics be the one that is taken."""
             if config["id"] != "broker-1":
                 return config
-            below = f"127.0.0.1:{port - METRICS_DISTANCE}"
             return {**config, "listen": below, "metrics_listen": "auto"}
 
         with Cluster(name_servers=1, brokers=1, adjust=usual) as cluster:
@@ -320,9 +359,6 @@ def test_a_port_that_somebody_has_is_no_reason_not_to_start() -> None:
 
 
 def test_embedded_nodes_at_free_ports_have_no_metrics_port() -> None:
-    with embedded() as node:
-        told = node.connect().admin
-        assert told is not None
-        with open_node_client(None) as nodes:
-            (answer,) = nodes.stats(node.endpoints, 60.0).values()
+    with embedded() as node, open_node_client(None) as nodes:
+        (answer,) = nodes.stats(node.endpoints, 60.0).values()
     assert answer.counters["metrics_endpoint"] == ""

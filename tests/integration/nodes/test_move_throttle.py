@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
-from logboom.client import Client, connect
+from logboom.client import connect
 from logboom.client.flows import propose
 from logboom.deploy import Cluster
 from logboom.deploy.cluster_key import read_key
 from logboom.wire.operation_commands import QueueMove, Reassign
+from tests.integration.nodes.figures import figures
 from tests.integration.waiting import wait_until
 
 RATE = 256 * 1024
@@ -17,12 +17,6 @@ VALUE = b"v" * 8_000
 COUNT = 600
 ENTRY_BYTES = 64 * 1024
 """Of the largest batch."""
-
-
-def moved(boom: Client, broker: str) -> Mapping[str, int | float | str]:
-    """The counters of a broker."""
-    (found,) = [each.counters for each in boom.admin.stats() if each.node == broker]
-    return found
 
 
 def test_a_move_keeps_to_its_rate_by_the_brokers_own_count() -> None:
@@ -41,14 +35,14 @@ def test_a_move_keeps_to_its_rate_by_the_brokers_own_count() -> None:
         (queue,) = topic.queues
         (other,) = {"broker-1", "broker-2"} - set(queue.replicas)
         wait_until(
-            lambda: moved(boom, other).get("move_limit_bytes_per_s") == RATE, "it does not follow"
+            lambda: figures(boom, other).get("move_limit_bytes_per_s") == RATE, "it does not follow"
         )
         begun = time.monotonic()
         move = Reassign([QueueMove(topic.id, 0, -1, [other])], time.time_ns() // 1_000_000)
         boom.admin._run(propose(move, 30.0))  # noqa: SLF001 - the plan of a move is not the subject
 
         def received() -> int:
-            return int(moved(boom, other).get("move_bytes_in", 0))
+            return int(figures(boom, other).get("move_bytes_in", 0))
 
         def await_bytes(least: int) -> int:
             wait_until(lambda: received() >= least, "nothing moves")
@@ -66,6 +60,8 @@ def test_a_move_keeps_to_its_rate_by_the_brokers_own_count() -> None:
             "the move does not end",
         )
         assert received() >= COUNT * len(VALUE)
-        waits = [int(moved(boom, each).get("move_throttled_ms", 0)) for each in topic.queues[0].isr]
-        assert sum(waits) + int(moved(boom, other).get("move_throttled_ms", 0)) > 1_000
+        waits = [
+            int(figures(boom, each).get("move_throttled_ms", 0)) for each in topic.queues[0].isr
+        ]
+        assert sum(waits) + int(figures(boom, other).get("move_throttled_ms", 0)) > 1_000
         assert len(boom.pull("t", 0, 0).messages) > 0

@@ -15,6 +15,8 @@ from logboom.wire.credentials import Credentials
 from logboom.wire.credentials_file import read_credentials, write_credentials
 from logboom.wire.errors import Unavailable
 from logboom.wire.sockets import make_key_pair
+from tests.integration.nodes.figures import figures
+from tests.integration.waiting import wait_until
 
 RATE = 20_000
 
@@ -66,8 +68,7 @@ def test_a_greedy_user_is_late_and_loses_nothing(
                 read += [message.value for message in consumer.poll(timeout_s=60)]
             assert read == values
             assert consumer.throttled_ms > 1_000
-    broker = next(each for each in admin.admin.stats() if each.role == "broker")
-    assert int(broker.counters["throttle_ms.greedy"]) > 2_000
+    assert int(figures(admin, "broker-1")["throttle_ms.greedy"]) > 2_000
 
 
 def test_connections_beyond_the_quota_are_refused_with_the_reason(
@@ -75,7 +76,13 @@ def test_connections_beyond_the_quota_are_refused_with_the_reason(
 ) -> None:
     file = create_user(admin, node, "one", tmp_path, connections=1)
     with connect(file):
-        with pytest.raises(Unavailable, match="quota set one --connections 2"):
-            connect(file, timeout_s=3)
+
+        def is_told_why() -> bool:
+            with pytest.raises(Unavailable) as caught:
+                connect(file, timeout_s=3)
+            return "quota set one --connections 2" in caught.value.text
+
+        # On a busy machine the time may be over before the answer has come.
+        wait_until(is_told_why, "the reason is not told")
         found = admin.admin.connections(user="one")
         assert {c.key for each in found for c in each.connections} == {"first"}

@@ -4,6 +4,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -160,7 +161,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]
     try:
         made.start()
         boss = made.caller(made.admin)
-        until(lambda: alive(boss, made.members[0].endpoint) == ["broker-1"])
+        until(partial(knows_the_broker, boss, made.members[0].endpoint))
         yield made
     finally:
         made.close()
@@ -184,6 +185,10 @@ def alive(caller: Caller, endpoint: str) -> list[str]:
     return [broker.id for broker in answer.view.brokers if broker.alive]
 
 
+def knows_the_broker(caller: Caller, endpoint: str) -> bool:
+    return alive(caller, endpoint) == ["broker-1"]
+
+
 def propose(cluster: SecureCluster, caller: Caller, command: AnyCommand, number: int) -> None:
     """Have the Raft leader take a command, wherever it is."""
 
@@ -201,7 +206,7 @@ def propose(cluster: SecureCluster, caller: Caller, command: AnyCommand, number:
 def test_nodes_find_each_other_and_the_administrator_is_served(cluster: SecureCluster) -> None:
     boss = cluster.caller(cluster.admin)
     for endpoint in (*(m.endpoint for m in cluster.members), cluster.broker):
-        assert alive(boss, endpoint) == ["broker-1"]
+        until(partial(knows_the_broker, boss, endpoint))
         assert isinstance(boss.ask(endpoint, Stats(0, 5_000)), StatsResult)
 
 

@@ -185,7 +185,7 @@ def test_every_message_that_is_whole_comes_back_at_its_offset(cluster: Cluster, 
         with boom.consumer("single", group="late", start="first") as member:
             seen = set[tuple[str, int, int]]()
             while len(seen) < len(everything):
-                found = member.poll(500, 10.0)
+                found = member.poll(500, 200.0)
                 assert found
                 seen |= {(m.topic, m.queue, m.offset) for m in found}
                 for message in found:

@@ -57,7 +57,7 @@ def _number(field: str) -> int:
     if field == "wait_ms":
         return 0
     if field == "timeout_ms":
-        return 2_000
+        return 60_000
     if field.startswith("max_") or field in ("limit", "count", "queues"):
         return 10
     return 1 if field in ("replicas", "topic_id") else 0
@@ -93,7 +93,7 @@ def requests_about(name: str) -> Iterator[tuple[str, WireMessage, list[Frame]]]:
         batches: list[Frame] = [encode_batch([b"stranger"], now_ms=5)] if kind is Produce else []
         yield kind.__name__, build(kind, name), batches
     for number, command in enumerate(command_types()):
-        message = Propose(0, 2_000, f"stranger of {name}", number, build(command, name))
+        message = Propose(0, 60_000, f"stranger of {name}", number, build(command, name))
         yield f"Propose({command.__name__})", message, []
 
 

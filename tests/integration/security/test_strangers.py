@@ -83,6 +83,22 @@ class Fort:
         public, secret = zmq.curve_keypair()
         return Keys(public, secret, self.ports[port][1])
 
+    def lets_in(self, user: str, port: str) -> bool:
+        """Whether a handshake with the key of a user succeeds."""
+        with stranger(self.ports[port][0], self.keys(user, port)) as peer:
+            return peer.let_in()
+
+    def await_rest(self) -> None:
+        """Wait until the broker knows the users, and the group knows that its member has left."""
+        wait_until(lambda: self.lets_in("fired", "broker"), "the broker does not know the users")
+        wait_until(lambda: not self.lets_in("disabled", "broker"), "a disabled user is let in")
+
+        def is_at_rest() -> bool:
+            (group,) = self.boom.admin.groups()
+            return not group.member_count and group.target_epoch == group.group_epoch
+
+        wait_until(is_at_rest, "the group does not come to rest")
+
     def state(self) -> list[Any]:
         """All that a stranger must not change."""
         admin = self.boom.admin
@@ -123,7 +139,9 @@ def secure_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fort]:
             boom.admin.alter_user("disabled", disabled=True)
             (folder / "admin.toml").symlink_to(node.credentials)
             key_of = {server.node: server.public_key.encode() for server in known.servers}
-            yield Fort(node, folder, boom, _ports(node, boom, key_of))
+            made = Fort(node, folder, boom, _ports(node, boom, key_of))
+            made.await_rest()
+            yield made
 
 
 def _ports(node: Embedded, boom: Client, key_of: dict[str, bytes]) -> dict[str, tuple[str, bytes]]:
@@ -226,7 +244,7 @@ def test_a_user_who_is_disabled_is_refused_at_once(fort: Fort, port: str) -> Non
 
 def _code(peer: Stranger) -> str:
     """The code of the answer to a small request; "ended" without a session."""
-    answer = peer.ask(Offsets(0, 2_000, REAL, [0]))
+    answer = peer.ask(Offsets(0, 60_000, REAL, [0]))
     return "ended" if answer is None else code_of(answer[0])
 
 
@@ -281,11 +299,11 @@ def test_the_key_of_a_node_makes_no_other_and_alone_not_even_that_one(
 def test_who_sees_nothing_is_not_woken_by_what_it_does_not_see(fort: Fort) -> None:
     with stranger(fort.ports["name server"][0], fort.keys("nobody", "name server")) as peer:
         assert is_session(peer.greet("nobody"))
-        first = peer.ask(Watch(0, 2_000, -1, None, 0, None))
+        first = peer.ask(Watch(0, 60_000, -1, None, 0, None))
         assert first is not None
         assert isinstance(first[0], WatchResult)
         fort.boom.admin.create_topic("fresh", queues=1)
-        again = peer.ask(Watch(0, 2_000, first[0].view.version, None, 0, None))
+        again = peer.ask(Watch(0, 60_000, first[0].view.version, None, 0, None))
         fort.boom.admin.delete_topic("fresh")
         assert again is not None
         assert b"fresh" not in b"".join(again[1])

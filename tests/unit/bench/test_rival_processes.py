@@ -12,6 +12,7 @@ import pytest
 from bench.rivals.process_tree import descendants, is_running, parents, process_cpu_s
 from bench.rivals.rival import RivalFailed
 from bench.rivals.servers import ServerProcesses, free_port
+from logboom.deploy.ports import Ports
 
 PARENT = """
 import pathlib, socket, subprocess, sys
@@ -37,7 +38,8 @@ def test_processor_time_of_a_process_is_its_own() -> None:
 
 
 def test_servers_end_with_their_children(tmp_path: Path) -> None:
-    servers, port = ServerProcesses(), free_port()
+    servers, ports = ServerProcesses(), Ports("free")
+    port = int(ports.broker().rpartition(":")[2])
     words = [sys.executable, "-c", PARENT, str(tmp_path / "pid"), str(port)]
     servers.start(tmp_path / "server.log", words)
     try:
@@ -46,9 +48,11 @@ def test_servers_end_with_their_children(tmp_path: Path) -> None:
         assert is_running(child)
         while process_cpu_s(child) == 0.0:
             time.sleep(0.01)  # until it has begun
-        assert servers.cpu_s() >= process_cpu_s(child)
+        used_s = process_cpu_s(child)
+        assert servers.cpu_s() >= used_s
     finally:
         servers.close()
+        ports.release()
     assert not is_running(child)
 
 

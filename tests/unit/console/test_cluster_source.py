@@ -112,12 +112,12 @@ def test_what_is_asked_for_as_something_changes_is_asked_for_again() -> None:
         return answer
 
     async def check(source: ClusterSource) -> None:
-        first = asyncio.ensure_future(source.cached("a", make))
+        first = asyncio.ensure_future(source.cached("a", make, 60.0))
         await asyncio.sleep(0)
         source.forget()
-        assert await source.cached("a", make) == "after"
+        assert await source.cached("a", make, 60.0) == "after"
         assert await first == "before"
-        assert await source.cached("a", make) == "after"
+        assert await source.cached("a", make, 60.0) == "after"
 
     run(check)
 

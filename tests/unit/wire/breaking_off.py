@@ -19,7 +19,7 @@ BREAKS: Final = 40
 FRAMES: Final = 330
 """libzmq looks for news of its connections at every hundredth frame that is read."""
 GREET_S: Final = 0.02
-LIMIT_S: Final = 60.0
+LIMIT_S: Final = 300.0
 
 
 def bind(listener: zmq.Socket[bytes], endpoint: str) -> None:

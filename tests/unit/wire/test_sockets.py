@@ -34,6 +34,13 @@ from logboom.wire.unfinished_messages import UnfinishedLimits
 from tests.chaos.fuzz_peers import GREETING, HANDSHAKE
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZeroMQ ends no connection because a busy machine is slow to say hello on it."""
+    monkeypatch.setattr("logboom.wire.sockets.HANDSHAKE_MS", 300_000)
+    monkeypatch.setattr("logboom.wire.connection_limits.HANDSHAKE_OVER_S", 301.0)
+
+
 @pytest.fixture
 def node() -> Iterator[Sockets]:
     sockets = Sockets({"main": "127.0.0.1:0"})
@@ -51,7 +58,7 @@ def dialler() -> Iterator[Sockets]:
 def gather(sockets: Sockets, count: int, *others: Sockets) -> list[Received]:
     """Poll until `count` messages came; others are polled too, so that their outboxes drain."""
     received: list[Received] = []
-    end = time.monotonic() + 10
+    end = time.monotonic() + 100
     while len(received) < count and time.monotonic() < end:
         for other in others:
             other.poll(0)
@@ -155,7 +162,7 @@ def test_a_node_that_does_not_listen_still_hears_whom_it_dialled() -> None:
     (asked,) = gather(other, 1, node)
     other.send([Send(node.endpoints["main"], [b"data"]), Send(asked.peer, [b"granted"])])
     heard: list[Received] = []
-    end = time.monotonic() + 10
+    end = time.monotonic() + 100
     while not heard and time.monotonic() < end:
         other.poll(0)
         heard += messages(node.poll(0.01, listening=False))
@@ -201,7 +208,7 @@ def test_large_messages_that_wait_for_a_busy_node_all_arrive() -> None:
 def stranger(node: Sockets) -> Iterator[tcp.socket]:
     """A bare connection whose handshake is done."""
     host, port = node.endpoints["main"].split(":")
-    with tcp.create_connection((host, int(port)), timeout=5) as connection:
+    with tcp.create_connection((host, int(port)), timeout=100) as connection:
         connection.sendall(HANDSHAKE)
         heard = b""
         while b"READY" not in heard:
@@ -318,8 +325,9 @@ def test_who_takes_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> Non
     node = Sockets({"main": "127.0.0.1:0"})
     with stuck(node) as (_, deaf):
         node.send([Send(deaf, [bytes(BIG)])] * 2)
-        assert node.unsent_bytes(deaf) >= BIG
-        end = time.monotonic() + 20
+        # Counted when it was sent: a busy machine may be hanging up by now.
+        assert node.waiting >= BIG
+        end = time.monotonic() + 100
         while node.unsent_bytes(deaf) and time.monotonic() < end:
             node.poll(0.05)
         assert node.unsent_bytes(deaf) == 0
@@ -511,7 +519,7 @@ def test_a_connection_can_be_looked_at_and_reset(node: Sockets, dialler: Sockets
     node.send([Send(asked.peer, [bytes(50_000)])])
     gather(dialler, 1, node)
     sent_bytes = 0
-    until = time.monotonic() + 10
+    until = time.monotonic() + 100
     while sent_bytes < 50_000 and time.monotonic() < until:
         node.poll(0.01)
         now_seen = node.inspect(asked.peer)
@@ -524,12 +532,13 @@ def test_a_connection_can_be_looked_at_and_reset(node: Sockets, dialler: Sockets
     assert node.inspect(asked.peer) is None
     node.kick(asked.peer)
     # It dials again by itself, as another peer.
-    dialler.send([Send(endpoint, [b"again"])])
     received: list[Received] = []
-    until = time.monotonic() + 10
+    until = time.monotonic() + 100
     while not received and time.monotonic() < until:
+        # What it sends before it notices is lost.
         dialler.send([Send(endpoint, [b"again"])])
-        received += gather(node, 1, dialler)
+        dialler.poll(0)
+        received += messages(node.poll(0.05))
     assert isinstance(received[0].peer, PeerAddress)
     assert received[0].peer != asked.peer
     other = node.inspect(received[0].peer)
@@ -545,7 +554,7 @@ def test_a_connection_that_its_peer_has_closed_is_not_connected(node: Sockets) -
     assert isinstance(asked.peer, PeerAddress)
     assert node.is_connected(asked.peer)
     caller.close()
-    until = time.monotonic() + 10
+    until = time.monotonic() + 100
     while node.is_connected(asked.peer) and time.monotonic() < until:
         node.poll(0.05)
     assert not node.is_connected(asked.peer)

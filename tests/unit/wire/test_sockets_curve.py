@@ -30,6 +30,12 @@ def registered(key: str, _address: str, _listener: str) -> Verdict:
     return REFUSED if principal is None else Verdict("accepted", principal)
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZeroMQ ends no handshake because a busy machine is slow."""
+    monkeypatch.setattr(sockets_module, "HANDSHAKE_MS", 300_000)
+
+
 @contextmanager
 def listening() -> Iterator[Sockets]:
     """A node with the encrypted listener "main" and the open one "open"."""
@@ -62,7 +68,7 @@ def dialler(clients: ExitStack, pair: KeyPair | None, *server_keys: str) -> Sock
 def gather(sockets: Sockets, count: int, *others: Sockets) -> list[Received | HandshakeFailed]:
     """Poll until `count` events came; others are polled too."""
     found: list[Received | HandshakeFailed] = []
-    end = time.monotonic() + 10
+    end = time.monotonic() + 100
     while len(found) < count and time.monotonic() < end:
         for other in others:
             other.poll(0)
@@ -281,7 +287,7 @@ def test_nodes_connect_while_the_data_of_others_waits(node: Sockets, clients: Ex
     alice.send([Send(node.endpoints["main"], [b"hello"])])
     mallory = dialler(clients, MALLORY, NODE.public)
     mallory.send([Send(node.endpoints["main"], [b"hello"])])
-    end = time.monotonic() + 10
+    end = time.monotonic() + 100
     told: list[object] = []
     while not told and time.monotonic() < end:
         node.poll(0.01, listening=False)
@@ -332,6 +338,9 @@ def test_s3_a_late_answer_never_reaches_who_took_the_routing_id(
             beside = hear(node).peer
             alice.close()
             until_gone(node, asked.peer)
+            # ZeroMQ lets go of the routing id in a thread of its own and tells nobody. Whoever
+            # claims it before is never heard.
+            node.poll(0.5)
             with bare(BOB, endpoint, b"taken") as thief:
                 if speaks:
                     # Until it is bound to the routing id, which its predecessor may still hold.
@@ -355,7 +364,7 @@ def test_s3_a_late_answer_never_reaches_who_took_the_routing_id(
 def until_gone(node: Sockets, peer: Address) -> None:
     """Poll until the node knows that a connection has ended."""
     assert isinstance(peer, PeerAddress)
-    end = time.monotonic() + 10
+    end = time.monotonic() + 100
     while node.is_connected(peer) and time.monotonic() < end:
         node.poll(0.01)
 

@@ -19,20 +19,20 @@ class SlowDisk(SimulatedStorage):
 
     def sync(self) -> None:
         self.calls += 1
-        assert self.go.acquire(timeout=10)
+        assert self.go.acquire(timeout=200)
         if self.failure is not None:
             raise self.failure
         super().sync()
 
 
 def taken(committer: Committer, woken: threading.Event) -> list[Synced | SyncFailed]:
-    assert woken.wait(10)
+    assert woken.wait(200)
     woken.clear()
     return committer.take()
 
 
 def until_called(disk: SlowDisk, calls: int) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 200
     while disk.calls < calls and time.monotonic() < end:
         # The other thread's counter: it calls `sync`, and only then waits for `go`.
         time.sleep(0.001)
@@ -109,7 +109,7 @@ def commit(committer: Committer, woken: threading.Event, token: int, size: int =
         assert committer.ended
     else:
         committer.begin(token, size)
-        assert woken.wait(10)
+        assert woken.wait(200)
         woken.clear()
     assert committer.take() == [Synced(token)]
     assert (committer.ended, committer.unsynced) == (False, 0)
