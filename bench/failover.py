@@ -10,6 +10,7 @@ from bench.figures import Figure, compared
 from bench.references import compare
 from logboom.client import connect
 from logboom.deploy import Cluster
+from logboom.deploy.polling import ask_until
 from logboom.metadata.config import SESSION_TIMEOUT_S
 from logboom.wire.errors import LogboomError
 
@@ -23,6 +24,7 @@ SESSION: Final = "configured session of a broker, s"
 RESUMED: Final = {"queue's leader": 1.4, "raft leader": 0.3}
 BEFORE: Final = "the same before the outage, ms"
 OUTAGE: Final = 8.0
+FIRST_S: Final = 60.0
 
 
 class Writer(threading.Thread):
@@ -46,6 +48,15 @@ class Writer(threading.Thread):
                     self.errors.append(error)
                 self.acked.append(time.monotonic())
 
+    def await_first(self) -> None:
+        """Wait until the first message is acknowledged, which opens connections and finds routes.
+
+        Raises:
+            TimeoutError: it is not within a minute.
+        """
+        if not ask_until(lambda: self.acked, bool, FIRST_S):
+            raise TimeoutError(f"nothing is acknowledged: {self.errors[:1]}")
+
     def end(self) -> None:
         """Stop and wait."""
         self._ended.set()
@@ -64,8 +75,7 @@ def rows() -> list[Figure]:
         boom.admin.create_topic("failover", queues=1, replicas=3)
         writer = Writer(boom, "failover")
         writer.start()
-        # Connections, routes and leases settle during some unmeasured seconds of writes.
-        time.sleep(1.0)
+        writer.await_first()
         for what, bar in RESUMED.items():
             pauses: list[float] = []
             for _ in range(TIMES):
@@ -107,8 +117,9 @@ def outage_rows(seconds: float) -> list[Figure]:
 
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
-        # Normal writes and pulls for a while: the first ones find routes and do not count.
-        time.sleep(2.0)
+        # The first ones find routes and do not count.
+        writer.await_first()
+        ask_until(lambda: pauses, bool, FIRST_S)
         pauses.clear()
         began = time.monotonic()
         # The measured span of the reference, as long as the outage.

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bench.figures import Figure, compared, percentile
 from bench.references import compare
-from bench.rolling import GapLog, SteadyLoad
+from bench.rolling import BEGUN_S, GapLog, SteadyLoad
 from logboom.client import connect
 from logboom.deploy import Cluster
 from logboom.deploy.cluster_key import read_key
 from logboom.deploy.layout import KEY_FILE
+from logboom.deploy.polling import ask_until
 from logboom.wire.errors import LogboomError, RetryableError
 
 if TYPE_CHECKING:
@@ -80,6 +81,15 @@ class PacedLoad:
         with self._lock:
             self._taken.append((due, now - due))
 
+    def await_flow(self) -> None:
+        """Wait until the first messages are acknowledged, which open connections and find routes.
+
+        Raises:
+            TimeoutError: none is within a minute.
+        """
+        if not ask_until(lambda: self._taken, bool, BEGUN_S):
+            raise TimeoutError(f"nothing is acknowledged: {self.errors[:1]}")
+
     def p99_s(self, begun: float, ended: float) -> float:
         """Return the time below which 99 % of the messages sent meanwhile were acknowledged."""
         with self._lock:
@@ -109,18 +119,17 @@ def _wait(
     Raises:
         RuntimeError: it is not in time.
     """
-    deadline = time.monotonic() + within_s
-    seen: ClusterDescribed | None = None
-    while time.monotonic() < deadline:
+
+    def ask() -> ClusterDescribed | None:
         try:
-            seen = boom.admin.describe_cluster()
+            return boom.admin.describe_cluster()
         except RetryableError:
-            continue
-        if done(seen):
-            return seen
-        # The planner tells nobody when it has ended, so polling is the only way.
-        time.sleep(PACE_S)
-    raise RuntimeError(f"{what} after {within_s:.0f} s: {seen}")
+            return None
+
+    seen = ask_until(ask, lambda seen: seen is not None and done(seen), within_s, PACE_S)
+    if seen is None or not done(seen):
+        raise RuntimeError(f"{what} after {within_s:.0f} s: {seen}")
+    return seen
 
 
 def _unevenness(brokers: list[BrokerLoad]) -> float:
@@ -186,8 +195,7 @@ class Drain(NamedTuple):
 def _grow(cluster: Cluster, boom: Client, steady_s: float) -> Growth:
     load = PacedLoad(boom, GROWN)
     try:
-        # The first messages open connections and find routes, which no event tells the end of.
-        time.sleep(min(2.0, steady_s))
+        load.await_flow()
         calm = time.monotonic()
         # The measured span of the reference.
         time.sleep(steady_s)
@@ -241,8 +249,7 @@ def _growth_figures(stored: str, rounds: Sequence[Growth]) -> list[Figure]:
 def _drain(boom: Client, topic: str, steady_s: float) -> Drain:
     load = SteadyLoad(boom, topic)
     try:
-        # Connections and routes settle during some unmeasured seconds.
-        time.sleep(min(2.0, steady_s))
+        load.await_flow(QUEUES)
         load.acked = calm = GapLog()
         # The same without a drain, on this machine at this time.
         time.sleep(steady_s)

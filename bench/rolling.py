@@ -24,6 +24,8 @@ QUEUES: Final = 16
 MEMBERS: Final = 8
 EVERY_S: Final = 0.01
 """Seconds between two messages of one queue."""
+BEGUN_S: Final = 60.0
+"""Seconds within which all members have their queues, and every queue its first message."""
 
 
 class ArrivalLog:
@@ -37,6 +39,11 @@ class ArrivalLog:
         """Longest time between two messages of a queue that stayed where it was."""
         self.moved_s = 0.0
         """The same for queues that moved."""
+
+    @property
+    def queues(self) -> int:
+        """How many queues messages have arrived from."""
+        return len(self._last)
 
     def listener(self, member: int) -> Callable[[Message], None]:
         """Return the listener of a member."""
@@ -65,6 +72,8 @@ def restart_all(boom: Client, watch: ArrivalLog) -> int:
         return boom.push_consumer("rolling", group="rolling", listener=listener, threads=2)
 
     members = [begin() for _ in range(MEMBERS)]
+    if not ask_until(lambda: _share_evenly(members), bool, BEGUN_S):
+        raise TimeoutError("the members do not share the queues")
     stop, sent = threading.Event(), 0
 
     def produce() -> None:
@@ -77,8 +86,7 @@ def restart_all(boom: Client, watch: ArrivalLog) -> int:
 
     sender = threading.Thread(target=produce)
     sender.start()
-    # Members still take over queues from each other; only what the restart does is to count.
-    time.sleep(1)
+    ask_until(lambda: watch.queues, lambda heard: heard == QUEUES, BEGUN_S)
     for _ in range(MEMBERS):
         members.pop(0).close()
         members.append(begin())
@@ -90,6 +98,10 @@ def restart_all(boom: Client, watch: ArrivalLog) -> int:
     for member in members:
         member.close()
     return sent
+
+
+def _share_evenly(members: list[PushConsumer]) -> bool:
+    return all(len(member.queues) == QUEUES // MEMBERS for member in members)
 
 
 class GapLog:
@@ -137,6 +149,20 @@ class SteadyLoad:
         """How many arrived more than once."""
         return sum(times > 1 for times in self._seen.values())
 
+    def await_flow(self, queues: int) -> None:
+        """Wait until messages of so many queues were acknowledged and have arrived: by then the
+        connections are open and the routes found.
+
+        Raises:
+            TimeoutError: they do not flow within a minute.
+        """
+
+        def flows() -> bool:
+            return min(len(self.acked.longest_s), len(self.read.longest_s)) == queues
+
+        if not ask_until(flows, bool, BEGUN_S):
+            raise TimeoutError(f"messages do not flow in all {queues} queues: {self.errors[:1]}")
+
     def close(self) -> None:
         """Send no more, and wait until all have arrived, or for half a minute."""
         self._stop.set()
@@ -174,13 +200,10 @@ def roll_cluster() -> list[Figure]:
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("rolled", queues=QUEUES, replicas=3)
         load = SteadyLoad(boom, "rolled")
-        # The first messages open connections and find routes, which is no gap of the restart.
-        time.sleep(2)
+        load.await_flow(QUEUES)
         begun = time.monotonic()
         cluster.roll()
         took = time.monotonic() - begun
-        # A gap that began at the very end is counted too.
-        time.sleep(1)
         load.close()
     if load.errors or load.lost:
         raise RuntimeError(f"{len(load.errors)} errors, {load.lost} lost: {load.errors[:1]}")
