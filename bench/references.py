@@ -66,6 +66,23 @@ def compare(name: str, values: Sequence[float], references: Sequence[float]) -> 
     return Comparison(median(values), name, median(references), median(ratios))
 
 
+def with_and_without(name: str, rounds: int, rate: Callable[[bool, str], float]) -> Comparison:
+    """Compare the rate with something to that without it, in rounds; a first one counts for nothing.
+
+    The runs of a round are in the order A B B A, so that a trend of the machine falls on both.
+    `rate` gets whether this run is with it, and a name of the run that no other has.
+    """
+    pairs: list[tuple[float, float]] = []
+    for number in range(rounds + 1):
+        first = number % 2 == 0
+        rates = {True: 0.0, False: 0.0}
+        for turn, with_it in enumerate((first, not first, not first, first)):
+            rates[with_it] += rate(with_it, f"{number}-{turn}") / 2
+        pairs.append((rates[True], rates[False]))
+    values, references = zip(*pairs[1:], strict=True)
+    return compare(name, values, references)
+
+
 def batches_s(store: Store, servers: int = 1) -> float:
     """Return messages per second in batches of 1,000 x 100 B, sent to every server."""
     entries = raw.entries()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench import load
 from bench.figures import Figure, compared
-from bench.references import compare
+from bench.references import with_and_without
 from bench.throughput import IN_FLIGHT
 from logboom.client import connect
 from logboom.deploy import Cluster
@@ -24,7 +24,7 @@ from logboom.deploy.node_client import open_node_client
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from logboom.client import Client, Producer
+    from logboom.client import Producer
 
 SCRAPED: Final = 0.98
 """Part of the rate without scrapes that is reached with one a second."""
@@ -50,28 +50,17 @@ def _throughput(seconds: float, rounds: int) -> Figure:
         connect(cluster.endpoints, timeout_s=60) as boom,
     ):
         endpoint = cluster.metrics_endpoint("broker-1")
-        pairs = [_pair(boom, endpoint, chunks, seconds, number) for number in range(rounds + 1)]
-    with_it, without = zip(*pairs[1:], strict=True)  # the first counts for nothing
-    comparison = compare("not scraped, msg/s", with_it, without)
+
+        def rate(scraped: bool, run: str) -> float:
+            topic = f"scraped-{run}"
+            boom.admin.create_topic(topic, queues=1)
+            with boom.producer() as producer, _scraped(endpoint if scraped else ""):
+                found = _rate(producer, topic, chunks, seconds)
+            boom.admin.delete_topic(topic)
+            return found
+
+        comparison = with_and_without("not scraped, msg/s", rounds, rate)
     return compared("produce 100 B, scraped every second", comparison, "msg/s", SCRAPED)
-
-
-def _pair(
-    boom: Client, endpoint: str, chunks: Sequence[Sequence[bytes]], seconds: float, number: int
-) -> tuple[float, float]:
-    """Return the messages per second with scrapes and without, each the mean of two runs.
-
-    The runs are in the order A B B A, so that a trend of the machine falls on both.
-    """
-    rates: dict[bool, float] = {True: 0.0, False: 0.0}
-    first = number % 2 == 0
-    for turn, scraped in enumerate((first, not first, not first, first)):
-        topic = f"scraped-{number}-{turn}"
-        boom.admin.create_topic(topic, queues=1)
-        with boom.producer() as producer, _scraped(endpoint if scraped else ""):
-            rates[scraped] += _rate(producer, topic, chunks, seconds) / 2
-        boom.admin.delete_topic(topic)
-    return rates[True], rates[False]
 
 
 def _rate(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench import load
 from bench.figures import Figure, compared
-from bench.references import compare
+from bench.references import with_and_without
 from bench.throughput import IN_FLIGHT
 from logboom.client import connect
 from logboom.deploy import Cluster
@@ -55,41 +55,34 @@ def rows(count: int, rounds: int) -> list[Figure]:
             ("send_many 1,000 x 100 B", _many, SAMPLED),
             ("send one by one", _singly, SINGLY),
         ):
-            pairs = [
-                _pair(boom, tracer, items, send, number, name.partition(" ")[0])
-                for number in range(rounds + 1)
-            ]
-            with_it, without = zip(*pairs[1:], strict=True)  # the first counts for nothing
-            comparison = compare("without tracing, msg/s", with_it, without)
+            rate = _rates(boom, tracer, items, send, name.partition(" ")[0])
+            comparison = with_and_without("without tracing, msg/s", rounds, rate)
             figures.append(compared(f"traced, 1 % sampled: {name}", comparison, "msg/s", bar))
     provider.shutdown()
     return figures
 
 
-def _pair(
+def _rates(
     boom: Client,
     tracer: Tracer,
     items: Sequence[bytes],
     send: Callable[[Producer, str, Sequence[bytes], Tracer], None],
-    number: int,
     name: str,
-) -> tuple[float, float]:
-    """Return the messages per second with tracing and without, each the mean of two runs.
+) -> Callable[[bool, str], float]:
+    """Return a function that measures the messages per second of one run."""
 
-    The runs are in the order A B B A, so that a trend of the machine falls on both.
-    """
-    rates: dict[bool, float] = {True: 0.0, False: 0.0}
-    first = number % 2 == 0
-    for turn, tracing in enumerate((first, not first, not first, first)):
-        topic = f"{name}-{number}-{turn}"
+    def rate(tracing: bool, run: str) -> float:
+        topic = f"{name}-{run}"
         boom.admin.create_topic(topic, queues=1)
         with boom.producer(tracing=tracing) as producer:
             began = time.monotonic()
             send(producer, topic, items, tracer)
             producer.flush()
-            rates[tracing] += len(items) / (time.monotonic() - began) / 2
+            took = time.monotonic() - began
         boom.admin.delete_topic(topic)
-    return rates[True], rates[False]
+        return len(items) / took
+
+    return rate
 
 
 def _many(producer: Producer, topic: str, items: Sequence[bytes], tracer: Tracer) -> None:
