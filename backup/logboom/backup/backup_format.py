@@ -67,7 +67,6 @@ _BLOCK: Final = struct.Struct("<II")
 _TOTALS: Final = struct.Struct("<QQQI")
 _MAGIC: Final = b"LOGBOOM\n"
 HEADER_BYTES: Final = _HEADER.size + _CRC.size
-END_BYTES: Final = _BLOCK.size + _TOTALS.size
 
 LogPosition: TypeAlias = tuple[int, int]
 """Position (offset, side) in a queue's log, between two entries."""

@@ -300,9 +300,7 @@ class BackupWriter:
         with ThreadPoolExecutor(self.options.workers, "backup") as pool:
             found = list(pool.map(lambda each: self._note_end(*each), queues))
         notes = {key: note for key, note in found if note is not None}
-        for (topic, number), (key, note) in zip(queues, found, strict=True):
-            if note is not None:
-                self._expected += self._expected_bytes(topic, number, key, note)
+        self._expected += sum(self._expected_bytes(key, note) for key, note in notes.items())
         return notes
 
     def _note_end(self, topic: TopicView, number: int) -> tuple[tuple[int, int], _QueueNote | None]:
@@ -313,9 +311,7 @@ class BackupWriter:
             return key, None  # it was deleted just now
         return key, _QueueNote((head.hw_offset, head.hw_side), head.log_start, head.log_bytes)
 
-    def _expected_bytes(
-        self, topic: TopicView, number: int, key: tuple[int, int], note: _QueueNote
-    ) -> int:
+    def _expected_bytes(self, key: tuple[int, int], note: _QueueNote) -> int:
         """Estimate the bytes of a queue that are new, by its offsets."""
         prior = self.prior(key)
         span = note.hw[0] - note.log_start

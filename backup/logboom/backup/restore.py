@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from logboom.backup.backup_format import LogPosition, Manifest, QueueRecord
+from logboom.backup.backup_format import LogPosition, Manifest, QueueRecord, position_after
 from logboom.backup.backup_reader import BackupReader, SurvivorCopy
 from logboom.backup.restore_plan import (
     CutOffset,
@@ -341,8 +341,7 @@ def _split(
         if parts and size + len(entry) > SEND_BYTES:
             yield b"".join(parts), len(parts), at
             parts, size = [], 0
-        count = peek(entry).count
-        at = (at[0] + count, 0) if count else (at[0], at[1] + 1)
+        at = position_after(at, peek(entry).count)
         parts.append(entry)
         size += len(entry)
     if parts:

@@ -164,16 +164,16 @@ class LoadReports(Service):
         if not self._parts:
             return
         self._asking = True
-        endpoint, epoch = self._servers.leader(), self._registration.instance_epoch
+        epoch = self._registration.instance_epoch
         self._links.request(
-            endpoint,
+            self._servers.leader(),
             self._parts.pop(0),
             turn,
-            lambda reply, later: self._answered(endpoint, epoch, reply, later),
+            lambda reply, later: self._answered(epoch, reply, later),
             turn.mono + REPORT_S,
         )
 
-    def _answered(self, endpoint: str, epoch: int, reply: Reply, turn: BrokerTurn) -> None:
+    def _answered(self, epoch: int, reply: Reply, turn: BrokerTurn) -> None:
         self._asking = False
         if epoch != self._registration.instance_epoch:
             self._parts = []

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from logboom.backup.backup_format import (
     FORMAT,
+    HEADER_BYTES,
+    MOST_BLOCK_BYTES,
     Manifest,
     Progress,
     QueueRecord,
@@ -90,6 +92,12 @@ def test_a_flipped_bit_is_noticed(at: int, bit: int) -> None:
 def test_what_follows_the_end_of_a_file_is_noticed() -> None:
     with pytest.raises(DataDamaged, match="something follows its end"):
         read(segment() + b"x")
+
+
+def test_a_block_of_an_impossible_length_is_not_read() -> None:
+    length = (MOST_BLOCK_BYTES + 1).to_bytes(4, "little")
+    with pytest.raises(DataDamaged, match=f"a block of {MOST_BLOCK_BYTES + 1} bytes"):
+        read(segment()[:HEADER_BYTES] + length + bytes(4))
 
 
 def test_a_file_of_a_newer_format_is_refused() -> None:

@@ -211,6 +211,30 @@ def test_files_of_another_length_than_the_manifest_names_are_noticed() -> None:
         written.log()
 
 
+def test_another_file_of_the_same_length_is_noticed() -> None:
+    written = Written(LOG)
+    other = stamp(encode_batch([b"c", b"d"], now_ms=5), 0, 3, 7)
+    record = written.segment((0, 0), [other, *LOG[1:3]])
+    known = written.queue.segments[0]
+    assert (record.size, record.end) == (known.size, known.end)
+    with pytest.raises(DataDamaged, match="another file than the manifest names"):
+        written.log()
+
+
+def test_a_missing_entry_within_a_file_is_noticed() -> None:
+    written = Written([messages(0), messages(4), messages(6)])
+    (fault,) = written.faults()
+    assert "an entry is missing at offset 2" in fault
+
+
+def test_the_manifest_of_another_backup_is_refused() -> None:
+    written = Written(LOG)
+    later = "20261125T021500Z"
+    written.store.write(f"{later}/{MANIFEST}", encode_manifest(written.manifest))
+    with pytest.raises(DataDamaged, match=f"is that of backup {ID}"):
+        written.reader.manifest(later)
+
+
 def test_ranges_with_gaps_are_noticed() -> None:
     written = Written(LOG)
     queue = written.queue
@@ -224,6 +248,9 @@ def test_ranges_with_gaps_are_noticed() -> None:
         manifest = msgspec.structs.replace(written.manifest, topics=topics)
         written.store.write(f"{ID}/{MANIFEST}", encode_manifest(manifest))
         assert any(text in fault for fault in written.faults())
+        if text != "ends at":
+            with pytest.raises(DataDamaged, match="begins at"):
+                list(written.reader.entries(1, wrong))
 
 
 def test_what_is_not_there_is_said() -> None:

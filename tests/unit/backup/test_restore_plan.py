@@ -28,7 +28,7 @@ from logboom.backup.restore_plan import (
     outstanding_decisions,
     plan_restore,
 )
-from logboom.wire.access.access_rules import Quota
+from logboom.wire.access.access_rules import Quota, UserView
 from logboom.wire.backup_messages import ApplicationView, ClusterSnapshot, GroupState
 from logboom.wire.commands import RestoredApplication, RestoredDecision
 from logboom.wire.errors import AlreadyExists, InvalidRequest, LogboomError, Refused, Unavailable
@@ -122,6 +122,23 @@ def test_an_empty_cluster_gets_everything_under_its_ids() -> None:
         70 + PRODUCERS_AFTER_CUT,
     ), "the logs may hold batches of producers that were opened after the cut"
     assert made.counters.next_topic_id == 1, "the ids that are kept are above it"
+
+
+def test_epochs_are_those_of_the_entries_where_a_leader_came_while_they_were_read() -> None:
+    newer = msgspec.structs.replace(queue(1), last_epoch=9)
+    topics = [TopicRecord("flights", 3, [queue(0), newer]), MANIFEST.topics[1]]
+    manifest = msgspec.structs.replace(MANIFEST, topics=topics)
+    made = plan_restore(manifest, STATE, snapshot(), RestoreOptions())
+    assert made.topics[0].command.epochs == [6, 9]
+
+
+def test_a_topic_keeps_an_owner_who_is_there() -> None:
+    state = msgspec.structs.replace(
+        STATE, topics=[view("flights", 3, owner="ann"), STATE.topics[1]]
+    )
+    for users, owner in ([], ""), ([UserView("ann", [])], "ann"):
+        made = plan_restore(MANIFEST, state, snapshot(users=users), RestoreOptions())
+        assert made.topics[0].command.owner == owner
 
 
 def test_ids_that_may_have_been_others_are_not_kept() -> None:

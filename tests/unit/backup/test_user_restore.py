@@ -14,6 +14,21 @@ from logboom.wire.backup_messages import ClusterSnapshot
 EMPTY = ClusterSnapshot(5, "cluster", 9, 2, 1, 1, [], [], 1, [], [], [], [])
 
 
+def test_a_key_that_had_ended_at_the_cut_lets_nobody_in() -> None:
+    keys = [
+        UserKey("ended", "k1", 1, ended=True),
+        UserKey("due", "k2", 1, end_ms=1_000),
+        UserKey("counts", "k3", 1, end_ms=1_001),
+    ]
+    state = msgspec.structs.replace(
+        EMPTY, clock_ms=1_000, users=[UserView("ann", keys), UserView("bob", keys[:2])]
+    )
+    client: Any = Mock()
+    assert restore_users(client, state, EMPTY) == ["ann"]
+    client.admin.create_user.assert_called_once_with("ann", "k3", label="counts", end_ms=1_001)
+    client.admin.add_user_key.assert_not_called()
+
+
 def test_a_user_is_disabled_until_all_of_it_is_restored() -> None:
     rules = [
         AccessRule(True, "read", "topic", "*"),

@@ -8,7 +8,7 @@ this broker is certain of the true end (Q8). A pull with a filter continues from
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +34,7 @@ from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import DamagedBatch, DataDamaged, LogboomError, Unavailable
+from logboom.wire.frames import Frame
 from logboom.wire.messages import (
     LONGEST_HOLD_MS,
     FindKey,
@@ -230,14 +231,7 @@ class PullHandler(Service):
                 raise self._repair.refusal(replica) from None
             text = f"what compaction keeps of queue {replica.queue} is made anew: ask again"
             raise Unavailable(text) from None
-        sent_bytes = sum(map(len, found.batches))
-        turn.read += sent_bytes
-        replica.sent_bytes += sent_bytes
-        counters = self._stats.counters
-        counters["pulled_batches"] += len(found.batches)
-        counters["pulled_messages"] += found.messages
-        counters["messages_out"] += found.messages
-        counters["bytes_out"] += sent_bytes
+        self._count(replica, found.batches, found.messages, turn)
         message.offset = found.next_offset
         if not found.batches and found.next_offset >= stop:
             return False
@@ -286,14 +280,7 @@ class PullHandler(Service):
             self._repair.found(replica, error)
             turn.refuse(address, message.id, self._repair.refusal(replica))
             return
-        sent_bytes = sum(map(len, found.batches))
-        turn.read += sent_bytes
-        replica.sent_bytes += sent_bytes
-        counters = self._stats.counters
-        counters["pulled_batches"] += len(found.batches)
-        counters["pulled_messages"] += found.messages
-        counters["messages_out"] += found.messages
-        counters["bytes_out"] += sent_bytes
+        self._count(replica, found.batches, found.messages, turn)
         suggested = self._slow.suggest(replica, message.group, found.next_offset)
         # Without a batch, the store does not show staged entries yet: ask again.
         status: PullStatus = "FOUND" if found.batches else "NO_MATCHED_MESSAGE"
@@ -302,6 +289,19 @@ class PullHandler(Service):
             Pulled(message.id, status, found.next_offset, replica.start, end.offset, suggested),
             found.batches,
         )
+
+    def _count(
+        self, replica: Replica, batches: Sequence[Frame], messages: int, turn: BrokerTurn
+    ) -> None:
+        """Count what an answer holds."""
+        sent_bytes = sum(map(len, batches))
+        turn.read += sent_bytes
+        replica.sent_bytes += sent_bytes
+        counters = self._stats.counters
+        counters["pulled_batches"] += len(batches)
+        counters["pulled_messages"] += messages
+        counters["messages_out"] += messages
+        counters["bytes_out"] += sent_bytes
 
     def _knows_the_end(self, replica: Replica, now: float) -> bool:
         """Return True if a reader beyond our end is certainly wrong.

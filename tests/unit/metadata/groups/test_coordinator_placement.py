@@ -6,6 +6,7 @@ from collections import Counter
 
 from logboom.metadata.state.state_machine import StateMachine
 from logboom.wire.group_commands import AlterGroup, DeleteGroup, ExpireMembers
+from logboom.wire.operation_commands import SetBrokerMode
 from tests.unit.metadata.groups.tables import GroupTables
 
 
@@ -41,6 +42,17 @@ def test_a_fenced_brokers_groups_go_to_the_others_in_a_new_epoch() -> None:
     assert {name for name in after if after[name] > before[name]} == moved
     tables.step_down("b")
     assert coordinators(tables) == {"c": 6}
+
+
+def test_a_broker_that_is_not_active_gives_its_groups_away_until_no_other_is_there() -> None:
+    tables = GroupTables()
+    make(tables, 6)
+    tables.done(SetBrokerMode("a", "maintenance", 0))
+    assert coordinators(tables) == {"b": 3, "c": 3}
+    tables.done(SetBrokerMode("b", "draining", 0))
+    assert coordinators(tables) == {"c": 6}
+    tables.fence("c")
+    assert coordinators(tables) == {"a": 3, "b": 3}, "better than nobody"
 
 
 def test_deleted_groups_weigh_nothing() -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.metadata.tables.replica_set import ReplicaSet
+from logboom.metadata.tables.replica_moves import cancel_move, give_up
+from logboom.metadata.tables.replica_set import ReplicaSet, intern_replica_set
 from logboom.wire.commands import (
     AlterTopic,
     CommandResult,
@@ -211,6 +212,23 @@ def test_the_last_of_the_isr_returns_and_the_move_ends() -> None:
     assert (tables.s.leader, tables.s.replicas) == ("a", ("a",))
 
 
+def test_it_does_not_end_with_one_that_has_lost_everything() -> None:
+    tables = brokers("ab", replicas=2, min_in_sync=1)
+    tables.change_isr("a")
+    tables.register("a", "another store")
+    assert (tables.s.leader, tables.s.lost) == (None, ("a",))
+    tables.move("a")
+    assert (tables.s.leader, tables.s.removing) == (None, ("b",)), "b may have more than nothing"
+
+
+def test_the_leader_at_its_end_is_one_that_is_active() -> None:
+    tables = brokers()
+    tables.move("d", "b", "c")
+    tables.done(SetBrokerMode("d", "maintenance", 0))
+    assert tables.change_isr("a", "b", "c", "d") == ""
+    assert (tables.s.replicas, tables.s.leader) == (("d", "b", "c"), "b")
+
+
 # ── M3: needed copies and zones ─────────────────────────────────────────────────────────────────
 
 
@@ -374,6 +392,14 @@ def test_no_cancellation_empties_the_isr_or_takes_the_last_leader() -> None:
     assert "too few replicas would hold everything" in result.text
 
 
+def test_a_damaged_replica_does_not_lead_for_one_that_a_cancellation_takes_away() -> None:
+    moving = intern_replica_set(
+        ("f", "a", "b", "c", "d", "e"), "f", "fa", "bcd", damaged="a", adding="f"
+    )
+    why = cancel_move(moving, 3, "abcdef")
+    assert why == "without f no live and sound replica could lead: wait until one can"
+
+
 def test_a_replica_that_is_added_back_is_in_an_epoch_of_its_own() -> None:
     tables = brokers()
     tables.move("d", "b", "c")
@@ -511,6 +537,25 @@ def test_the_best_of_the_others_leads_where_none_is_in_sync() -> None:
     result = tables.done(RemoveBroker("a", accept_loss=True))
     assert "1 queues are led by a replica that was not in sync" in result.text
     assert (tables.s.leader, tables.s.isr, tables.s.replicas) == ("b", ("b",), ("b", "c"))
+
+
+def test_one_that_is_being_added_leads_only_where_there_is_no_other() -> None:
+    tables = brokers("abc", replicas=2, min_in_sync=1)
+    tables.change_isr("a")
+    tables.move("c", "b")
+    assert (tables.s.replicas, tables.s.uncounted) == (("c", "b", "a"), ("c",))
+    tables.fence("a")
+    result = tables.done(RemoveBroker("a", accept_loss=True))
+    assert "1 queues are led by a replica that was not in sync" in result.text
+    assert (tables.s.leader, tables.s.isr) == ("b", ("b",)), "c may have nothing yet"
+
+
+def test_a_sound_replica_stands_for_a_removed_one_before_a_suspect_one() -> None:
+    before = intern_replica_set(("a", "b", "c"), None, "a", "bc", suspect="c")
+    given_up = give_up(before, "a", "c", 2)
+    assert given_up is not None
+    after, may_lose = given_up
+    assert (after.isr, after.eligible, may_lose) == (("b",), ("c",), False)
 
 
 def test_an_eligible_replica_leads_without_a_loss() -> None:
