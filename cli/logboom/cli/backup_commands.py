@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from logboom.backup.backup_checks import verify as verify_backup
-from logboom.backup.backup_format import MANIFEST, Manifest
+from logboom.backup.backup_format import MANIFEST, Manifest, TopicRecord
 from logboom.backup.backup_pruning import PruningPlan, plan_pruning
 from logboom.backup.backup_reader import BackupReader
 from logboom.backup.backup_writer import BackupOptions, BackupWriter
@@ -47,6 +47,15 @@ BackupUrl: TypeAlias = Annotated[
 BackupId: TypeAlias = Annotated[
     str, Parameter(help="A backup, as `logboom backup list` shows it; the newest by default.")
 ]
+TopicPatterns: TypeAlias = Annotated[
+    list[str] | None,
+    Parameter(
+        name=["--topics", "--topic", "-t"],
+        help="Only these: names or patterns such as 'orders*'.",
+        consume_multiple=True,
+        negative="",
+    ),
+]
 
 
 @app.command
@@ -54,15 +63,7 @@ def create(
     url: BackupUrl,
     /,
     *,
-    topics: Annotated[
-        list[str] | None,
-        Parameter(
-            name=["--topics", "-t"],
-            help="Only these: names or patterns such as 'orders*'.",
-            consume_multiple=True,
-            negative="",
-        ),
-    ] = None,
+    topics: TopicPatterns = None,
     base: Annotated[
         Literal["latest", "none"],
         Parameter(
@@ -152,15 +153,7 @@ def show_backup(url: BackupUrl, backup: BackupId = "", /, *, output: Output = "t
     reader = BackupReader(BackupStore(url))
     manifest = reader.manifest(backup)
     state = reader.state(manifest)
-    rows: list[dict[str, Any]] = [
-        {
-            "topic": topic.name,
-            "queues": len(topic.queues),
-            "messages": sum(each.messages for q in topic.queues for each in q.segments),
-            "size": sum(each.size for q in topic.queues for each in (*q.segments, *q.copies)),
-        }
-        for topic in manifest.topics
-    ]
+    rows = [_topic_row(topic) for topic in manifest.topics]
     groups = [each.group.name for each in state.groups]
     users = [user.name for user in state.users]
     if output == "json":
@@ -213,15 +206,7 @@ def restore(
     backup: BackupId = "",
     /,
     *,
-    topics: Annotated[
-        list[str] | None,
-        Parameter(
-            name=["--topics", "--topic", "-t"],
-            help="Only these: names or patterns such as 'orders*'.",
-            consume_multiple=True,
-            negative="",
-        ),
-    ] = None,
+    topics: TopicPatterns = None,
     new_name: Annotated[
         str, Parameter(name="--as", help="Restore the one topic under this name, beside others.")
     ] = "",
@@ -312,15 +297,8 @@ def _abandon(
 
 
 def _show_plan(manifest: Manifest, plan: RestorePlan, output: Literal["table", "json"]) -> None:
-    rows: list[dict[str, Any]] = [
-        {
-            "topic": topic.record.name,
-            "as": topic.command.name,
-            "queues": len(topic.record.queues),
-            "replicas": topic.command.replicas,
-            "messages": sum(each.messages for q in topic.record.queues for each in q.segments),
-            "size": sum(r.size for q in topic.record.queues for r in (*q.copies, *q.segments)),
-        }
+    rows = [
+        _topic_row(topic.record) | {"as": topic.command.name, "replicas": topic.command.replicas}
         for topic in plan.topics
     ]
     if output == "json":
@@ -415,6 +393,16 @@ def _row(manifest: Manifest) -> dict[str, Any]:
         "seconds": round((manifest.ended_ms - manifest.begun_ms) / 1000, 1),
         "begun": _time(manifest.begun_ms),
         "notes": len(manifest.notes),
+    }
+
+
+def _topic_row(topic: TopicRecord) -> dict[str, Any]:
+    """Return what a backup holds of a topic."""
+    return {
+        "topic": topic.name,
+        "queues": len(topic.queues),
+        "messages": sum(each.messages for q in topic.queues for each in q.segments),
+        "size": sum(each.size for q in topic.queues for each in (*q.segments, *q.copies)),
     }
 
 

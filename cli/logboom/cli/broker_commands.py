@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final, Literal
 from cyclopts import App, Parameter
 from msgspec.structs import asdict
 
-from logboom.cli.confirmation import confirmed
 from logboom.cli.connection import open_client, open_operator_client
 from logboom.cli.local_cluster import known_folders
 from logboom.cli.move_wait import agreed, report, wait_for
@@ -21,6 +20,8 @@ from logboom.cli.parameters import (
     Wait,
     WaitTimeout,
 )
+from logboom.client import Client
+from logboom.client.checks.check_result import list_some
 from logboom.client.move_plans import (
     broker_of,
     move_text,
@@ -31,7 +32,7 @@ from logboom.client.move_plans import (
 from logboom.client.move_progress import moves_of, progress_text
 from logboom.client.written_values import bytes_text, counted
 from logboom.deploy.detached import forget_broker
-from logboom.wire.errors import InvalidRequest, Refused
+from logboom.wire.errors import InvalidRequest, Refused, Unavailable
 from logboom.wire.operation_messages import BrokerLoad, ClusterDescribed, QueueMoveState
 from logboom.wire.view import TopicView
 
@@ -39,6 +40,8 @@ app = App(name="broker", help="Brokers: list, describe, maintenance, drain, undr
 COLUMNS = ["broker", "state", "mode", "zone", "replicas", "leads", "size", "disk", "moves"]
 LEAST: Final = ("zone", "moves", "disk", "leads", "size")
 """Columns that narrow terminals go without, the least important first."""
+NAMED: Final = 10
+"""Queues that a line names."""
 
 
 @app.command(name="list")
@@ -90,17 +93,29 @@ def describe(broker: BrokerId, *, servers: Servers = None, output: Output = "tab
         described = boom.admin.describe_cluster()
         found = broker_of(described, broker)
         topics = boom.admin.topics()
-        (view,) = (each for each in boom.admin.brokers() if each.id == broker)
-    row = broker_row(found) | {"endpoint": view.endpoint}
+        endpoint = _endpoint_of(boom, broker)
+    row = broker_row(found) | {"endpoint": endpoint}
     queues = queue_rows_of(described, topics, broker)
     if output == "json":
         show_json({**row, "queues": queues})
         return
-    for line in describe_lines(found, view.endpoint, queues):
+    for line in describe_lines(found, endpoint, queues):
         print(line)
     if queues:
         columns = ["topic", "queue", "role", "in_sync", "replicas", "move"]
         show(queues, columns, output, least=("move", "replicas"))
+
+
+def _endpoint_of(boom: Client, broker: str) -> str:
+    """Return where a broker listens.
+
+    Raises:
+        Unavailable: the node that was asked does not know it yet, or no more.
+    """
+    for each in boom.admin.brokers():
+        if each.id == broker:
+            return each.endpoint
+    raise Unavailable(f"{broker} has just come or gone: try again")
 
 
 def describe_lines(broker: BrokerLoad, endpoint: str, queues: list[dict[str, Any]]) -> list[str]:
@@ -127,7 +142,7 @@ def describe_lines(broker: BrokerLoad, endpoint: str, queues: list[dict[str, Any
         lines.append("it is new and does not hold its share yet")
     alone = [f"{row['topic']}/{row['queue']}" for row in queues if row["alone"]]
     if alone:
-        lines.append(f"only it is in sync: {', '.join(alone[:10])}" + " …" * (len(alone) > 10))
+        lines.append(f"only it is in sync: {list_some(alone, NAMED)}")
     return lines
 
 
@@ -268,9 +283,9 @@ def maintenance_lines(broker: str, led_before: int, led: list[str], *, on: bool)
     given = counted(max(0, led_before - len(led)), "queue")
     lines = [f"{broker} is in maintenance: {given} got another leader"]
     if led:
-        some = ", ".join(led[:10]) + " …" * (len(led) > 10)
         lines.append(
-            f"WARNING: no other replica can lead {some}: they have no leader while {broker} is down"
+            f"WARNING: no other replica can lead {list_some(led, NAMED)}: they have no leader while "
+            f"{broker} is down"
         )
     return [*lines, f"end it with `logboom broker maintenance off {broker}`"]
 
@@ -410,13 +425,10 @@ def remove(
                 f"{'. '.join(plan.lines[:-1])}. Nothing was removed: start {broker} and "
                 f"`logboom broker drain {broker}`, or say --accept-loss"
             )
-        if output != "json":
-            for line in plan.lines:
-                print(line)
         question = f"Remove {broker} for good?"
-        if not (yes or confirmed(question, f"say --yes to remove {broker}", "nothing was removed")):
+        if not agreed(plan, question, "nothing was removed", yes=yes, output=output):
             return
-        (endpoint,) = (each.endpoint for each in boom.admin.brokers() if each.id == broker)
+        endpoint = _endpoint_of(boom, broker)
         name_servers = {each.endpoint for each in boom.admin.name_servers()}
         boom.admin.remove_broker(broker, accept_loss=accept_loss)
         folder = forget_broker(broker, endpoint, name_servers, known_folders())

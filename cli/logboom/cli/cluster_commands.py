@@ -45,7 +45,6 @@ app.command(roll)
 app.command(upgrade)
 
 HELD = ("leads", "in_sync", "replicas", "caught_up")
-ASK_S = 2.0
 LOG_PAUSE_S = 0.2
 """Seconds between reads of a followed log."""
 COLOURS = {"warning": "33", "error": "31", "critical": "31", "debug": "2"}
@@ -171,7 +170,7 @@ def _status_from_afar(address: ClusterAddress, output: Literal["table", "json"])
     """Show the status of nodes whose processes are on other machines."""
     destination = destination_of(address)
     with open_node_client(destination) as node_client:
-        standing, _ = read_cluster_status(node_client, [*destination.endpoints], ASK_S)
+        standing, _ = read_cluster_status(node_client, destination.endpoints)
     if standing is None:
         raise Unavailable(f"no answer from {address.servers}: is a node up there?")
     view, answers = standing.view, standing.stats

@@ -8,6 +8,7 @@ from cyclopts import App, Parameter
 from msgspec.structs import asdict
 
 from logboom.cli.connection import open_client, open_operator_client
+from logboom.cli.options import check_count
 from logboom.cli.output import note, note_errors, show
 from logboom.cli.parameters import OperatorServers, Output, Servers
 from logboom.client.written_values import bytes_text
@@ -38,7 +39,7 @@ def list_connections(
     limit: Annotated[int, Parameter(help="At most this many of each node.")] = 1_000,
     servers: Servers = None,
     output: Output = "table",
-) -> None:
+) -> int:
     """List the connections of all nodes, those first that have waited longest for a quota.
 
     For example:
@@ -46,6 +47,7 @@ def list_connections(
         logboom connections list --node broker-1 --limit 10
         logboom connections list --user alice
     """
+    check_count(limit, "--limit")
     with open_client(servers) as boom:
         found = boom.admin.connections(node, user=user, limit=limit)
     rows: list[dict[str, Any]] = []
@@ -63,10 +65,11 @@ def list_connections(
         show(rows, COLUMNS, output)
     note_errors(errors)
     if len(errors) == len(found):
-        raise SystemExit(1)
+        return 1
     for each in found:
         if each.total > len(each.connections):
             note(f"{each.node} has {each.total} connections: see more with --limit")
+    return 0
 
 
 @app.command

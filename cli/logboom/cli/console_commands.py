@@ -18,6 +18,7 @@ from logboom.cli.output import note, show
 from logboom.cli.parameters import OperatorServers, Output
 from logboom.wire.credentials_file import read_credentials
 from logboom.wire.errors import AlreadyExists, InvalidRequest, StartError, UnknownResource
+from logboom.wire.listeners import is_endpoint
 
 NEEDED: Final = ("argon2", "itsdangerous", "jinja2", "prometheus_client", "starlette", "uvicorn")
 DEFAULT_LISTEN: Final = "127.0.0.1:8080"
@@ -267,14 +268,16 @@ def _new_password(name: str, file: Path | None) -> str:
 
     Raises:
         InvalidRequest: the two differ, none is typed, or there is neither a file nor a terminal.
-        StartError: the file cannot be read, or others can read it.
+        StartError: the file is no text, or others can read it.
     """
     if file is not None:
-        if str(file) == "-":
-            return sys.stdin.readline().rstrip("\r\n")
-        if file.stat().st_mode & 0o077:
-            raise StartError(f"others may read {file}: chmod 600 {file}")
-        return file.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
+        try:
+            return _read_password(file)
+        except UnicodeDecodeError:
+            where = "standard input" if str(file) == "-" else file
+            raise StartError(
+                f"the password in {where} is no text: write it there in UTF-8"
+            ) from None
     if not sys.stdin.isatty():
         raise InvalidRequest(
             "there is no terminal to ask for the password: say --password-file FILE"
@@ -287,6 +290,15 @@ def _new_password(name: str, file: Path | None) -> str:
     if again != first:
         raise InvalidRequest("the two passwords differ: nothing was changed")
     return first
+
+
+def _read_password(file: Path) -> str:
+    """Return the first line of a file, or of standard input."""
+    if str(file) == "-":
+        return sys.stdin.readline().rstrip("\r\n")
+    if file.stat().st_mode & 0o077:
+        raise StartError(f"others may read {file}: chmod 600 {file}")
+    return file.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
 
 
 def check_console_installed() -> None:
@@ -306,6 +318,7 @@ def split_listen(text: str) -> tuple[str, int]:
         InvalidRequest: it is none of these.
     """
     name, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65_535:
+    name = name.strip("[]") or "127.0.0.1"
+    if not is_endpoint(f"{name}:{port}"):
         raise InvalidRequest(f"--listen {text}: write it as {DEFAULT_LISTEN}")
-    return name.strip("[]") or "127.0.0.1", int(port)
+    return name, int(port)

@@ -5,6 +5,7 @@ Nothing of it is a secret: keys are never told by nodes, and credentials and key
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import tarfile
@@ -48,7 +49,7 @@ def reports(
         "name-servers.json": admin.name_servers,
         "topics.json": admin.topics,
         "groups.json": lambda: [admin.describe_group(each.name) for each in admin.groups()],
-        "transactions.json": lambda: admin.transactions(),
+        "transactions.json": admin.transactions,
         "connections.json": admin.connections,
     }
     for name, ask in parts.items():
@@ -104,7 +105,7 @@ def write(path: Path, files: Iterator[tuple[str, bytes]]) -> int:
         OSError: it cannot be written.
     """
     if path.exists():
-        raise FileExistsError(17, "it exists already, choose another name", str(path))
+        raise FileExistsError(errno.EEXIST, "it exists already, choose another name", str(path))
     part = path.with_name(f".{path.name}.part")
     stem = path.name.removesuffix(".tar.gz")
     try:

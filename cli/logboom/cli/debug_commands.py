@@ -7,10 +7,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from logboom.cli import debug_bundle
-from logboom.cli.app import new_app
 from logboom.cli.cluster_address import destination_of
 from logboom.cli.connection import connect_to
 from logboom.cli.local_cluster import cluster_folder
@@ -18,7 +17,7 @@ from logboom.cli.output import note
 from logboom.cli.parameters import Servers
 from logboom.client.written_values import bytes_text
 
-app = new_app("debug", "What a report of a fault needs: bundle.")
+app = App(name="debug", help="What a report of a fault needs: bundle.")
 
 
 @app.command

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import time
 from typing import Annotated, Any, Final
 
@@ -12,6 +13,7 @@ from cyclopts import App, Parameter
 from logboom.cli.connection import open_client
 from logboom.cli.group_tables import age_text
 from logboom.cli.message_format import as_row
+from logboom.cli.options import check_count
 from logboom.cli.output import note, show
 from logboom.cli.parameters import Apply, Count, DeadLetterOwner, Output, Servers
 from logboom.cli.progress_bar import progress
@@ -80,6 +82,7 @@ def show_messages(
     again
         Include those that were already sent again.
     """
+    check_count(count, "--count")
     with open_client(servers) as boom:
         rows = [_row(each) for each in boom.dead_letters.read(group, count=count, again=again)]
     if output == "table":
@@ -143,12 +146,19 @@ def redrive(
     again
         Include those that were already sent again.
     """
-    if count is not None and count < 1:
-        raise InvalidRequest(f"--count is 1 or more, not {count}")
+    if count is not None:
+        check_count(count, "--count")
+    # What the cluster would refuse is refused without --yes too.
+    if not 0 <= rate < math.inf:
+        raise InvalidRequest(f"--rate is 0 or more messages per second, not {rate:g}")
     chosen = [_place(text) for text in at or ()]
     new_value = _new_value(value, value_base64)
     if chosen and cause is not None:
         raise InvalidRequest("say --at or --cause, not both")
+    if chosen and (queue is not None or count is not None):
+        raise InvalidRequest("say --at, or --queue and --count, not both")
+    if new_value is not None and len(chosen) != 1:
+        raise InvalidRequest("a new value is for one dead letter: say --at once")
     with open_client(servers) as boom:
         if chosen:
             for place in chosen:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Final, NoReturn
 
 import google_crc32c
 import msgspec
@@ -17,14 +18,14 @@ from logboom.cli.cluster_status import read_cluster_status
 from logboom.cli.connection import connect_to, open_node_client
 from logboom.cli.doctor_consumers import consumers
 from logboom.cli.doctor_operations import operations
+from logboom.cli.options import check_interval
 from logboom.cli.output import show
 from logboom.cli.parameters import ClusterAddress, Output, Servers
 from logboom.client.checks.check_result import CheckResult
 from logboom.client.checks.cluster_checks import cluster_findings
 from logboom.deploy.node_client import NodeClient
-from logboom.wire.errors import InvalidRequest, LogboomError, Unavailable
+from logboom.wire.errors import LogboomError, Unavailable
 
-ASK_S: Final = 2.0
 MIN_INTERVAL_S: Final = 1.0
 COLUMNS: Final = ("check", "result", "found", "fix")
 OPEN_FILES: Final = 4_096
@@ -57,13 +58,11 @@ def doctor(
         logboom doctor -s 10.0.0.1:7711 -o json
         logboom doctor --watch --interval 10
     """
-    # Written so that nan is refused too.
-    if not interval >= MIN_INTERVAL_S:
-        raise InvalidRequest(f"--interval {interval:g}: give {MIN_INTERVAL_S:g} seconds or more")
+    check_interval(interval, MIN_INTERVAL_S)
     if watch:
         _watch(servers, interval, output)
     findings = find_all(servers)
-    show(_rows(findings), COLUMNS, output)
+    show([asdict(each) for each in findings], COLUMNS, output)
     return 1 if any(is_failure(finding, strict=strict) for finding in findings) else 0
 
 
@@ -88,16 +87,10 @@ def find_all(servers: ClusterAddress | None) -> list[CheckResult]:
 def check_cluster(destination: Destination) -> list[CheckResult]:
     """Run the checks of a cluster."""
     with open_node_client(destination) as node_client:
-        findings = list(cluster(node_client, list(destination.endpoints)))
+        findings = list(cluster(node_client, destination.endpoints))
     if any(each.check == "raft leader" and each.result == "ok" for each in findings):
         findings += _consumers(destination)
     return findings
-
-
-def _rows(findings: Iterable[CheckResult]) -> list[dict[str, Any]]:
-    return [
-        {"check": f.check, "result": f.result, "found": f.found, "fix": f.fix} for f in findings
-    ]
 
 
 def _watch(servers: ClusterAddress | None, interval_s: float, output: str) -> NoReturn:
@@ -111,11 +104,11 @@ def _watch(servers: ClusterAddress | None, interval_s: float, output: str) -> No
             # Home, and clear what is below: the screen is written at once.
             sys.stdout.write("\x1b[H\x1b[2J")
             print(f"{at}, every {interval_s:g} s; Ctrl-C ends")
-            show(_rows(findings), COLUMNS, output)
+            show([asdict(each) for each in findings], COLUMNS, output)
         else:
             for finding in changes(known, findings):
                 if output == "json":
-                    line = {"at": at, **_rows([finding])[0]}
+                    line = {"at": at, **asdict(finding)}
                     print(msgspec.json.encode(line).decode(), flush=True)
                 else:
                     told = (at, finding.result, finding.check, finding.found, finding.fix)
@@ -176,9 +169,9 @@ def machine() -> Iterator[CheckResult]:
         yield CheckResult("open files", "warning", f"limit {files}", f"ulimit -n {OPEN_FILES}")
 
 
-def cluster(node_client: NodeClient, ends: list[str]) -> Iterator[CheckResult]:
+def cluster(node_client: NodeClient, ends: Sequence[str]) -> Iterator[CheckResult]:
     """Check the cluster that answers at any of these endpoints."""
-    standing, silent = read_cluster_status(node_client, ends, ASK_S)
+    standing, silent = read_cluster_status(node_client, ends)
     for end in silent:
         yield CheckResult(f"node {end}", "failed", "no answer", _fix_silent(end))
     if standing is None:

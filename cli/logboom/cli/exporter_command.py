@@ -12,10 +12,10 @@ from logboom.cli.cluster_address import destination_of
 from logboom.cli.output import note
 from logboom.cli.parameters import Servers
 from logboom.wire.errors import InvalidRequest, StartError
+from logboom.wire.listeners import is_endpoint, is_loopback
 
 EXPORTER_PORT: Final = 9712
 DEFAULT_MAX_SERIES: Final = 50_000
-LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
 def exporter(
@@ -62,7 +62,7 @@ def exporter(
         max_series=max_series,
     )
     note(f"metrics at {server.url}; Ctrl-C ends it")
-    if host not in LOOPBACK:
+    if not is_loopback(listen):
         note(f"whoever reaches {listen} can read the names of topics and groups")
     server.run()
 
@@ -73,8 +73,7 @@ def _address(text: str) -> tuple[str, int]:
     Raises:
         InvalidRequest: the text is not host:port.
     """
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdigit() or int(port) > 65_535:
+    if not is_endpoint(text):
         raise InvalidRequest(f"--listen {text!r}: write host:port, as in 127.0.0.1:{EXPORTER_PORT}")
-    return host, int(port)
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)

@@ -12,7 +12,7 @@ from logboom.cli.connection import open_client, open_keyed_client
 from logboom.cli.group_tables import age_text
 from logboom.cli.message_format import as_row
 from logboom.cli.message_traces import life_json, life_lines, reader_rows
-from logboom.cli.options import ago_ms
+from logboom.cli.options import ago_ms, check_count
 from logboom.cli.output import note, show, show_json
 from logboom.cli.parameters import Confirmed, Count, OperatorServers, Output, Servers
 from logboom.client.admin_flows.delayed_flows import delayed_place
@@ -85,6 +85,7 @@ def find(
     since
         Only messages up to this age: 10m, 1h, 2d.
     """
+    check_count(limit, "--limit")
     with open_client(servers) as boom:
         found = boom.admin.find_messages(topic, key.encode(), limit=limit + 1)
     if since is not None:

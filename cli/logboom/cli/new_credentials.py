@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from logboom.cli.output import note
 from logboom.client import Client
 from logboom.wire.access.access_rules import label_fault, public_key_fault, user_name_fault
-from logboom.wire.credentials import Credentials, Server, format_servers
+from logboom.wire.credentials import Credentials, Server
 from logboom.wire.credentials_file import write_credentials
 from logboom.wire.errors import InvalidRequest, LogboomError, RetryableError
 from logboom.wire.sockets import make_key_pair
+
+FIRST: Final = "first"
+"""Label of the first key of a user or node."""
 
 
 class NewCredentials:
@@ -67,11 +70,6 @@ def known_servers(boom: Client) -> tuple[Server, ...]:
     nodes = [(node.id, node.endpoint, node.keys) for node in boom.admin.name_servers()]
     nodes += [(node.id, node.endpoint, node.keys) for node in boom.admin.brokers()]
     return tuple(Server(node, endpoint, key) for node, endpoint, keys in nodes for key in keys)
-
-
-def servers_text(servers: tuple[Server, ...]) -> str:
-    """Return the part of a credentials file that names the nodes."""
-    return format_servers(servers)
 
 
 def check_names(user: str, label: str, public_key: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from logboom.cli.connection import open_operator_client
-from logboom.cli.new_credentials import NewCredentials
+from logboom.cli.new_credentials import FIRST, NewCredentials
 from logboom.cli.output import note
 from logboom.cli.parameters import ConfigFile, OperatorServers
 from logboom.deploy.cluster_files import CONFIG_FILE, DATA, NewNode, parse_nodes, write_broker
@@ -18,11 +19,8 @@ from logboom.deploy.layout import KEY_FILE
 from logboom.deploy.node import run
 from logboom.deploy.node_credentials import CREDENTIALS_FILE
 from logboom.wire.access.access_rules import node_user
-from logboom.wire.errors import InvalidRequest, StartError
+from logboom.wire.errors import InvalidRequest, LogboomError, StartError
 from logboom.wire.log_format import LogForm
-
-FIRST: Final = "first"
-"""Label of a node's first key."""
 
 app = App(name="node", help="One node in the foreground: name-server, broker. Files of a new: add.")
 
@@ -109,11 +107,16 @@ def add(
     with open_operator_client(servers) as boom:
         if name in {broker.id for broker in boom.admin.brokers()}:
             raise InvalidRequest(f"there is a broker {name!r} already: give the new one its own id")
-        folder.mkdir(mode=0o700, parents=True)
-        file = folder / CREDENTIALS_FILE
-        with NewCredentials(boom, node_user(name), file) as made:
-            boom.admin.create_user(node_user(name), made.public, label=FIRST)
         known = [server.endpoint for server in boom.admin.name_servers()]
+        folder.mkdir(mode=0o700, parents=True)
+        try:
+            with NewCredentials(boom, node_user(name), folder / CREDENTIALS_FILE) as made:
+                boom.admin.create_user(node_user(name), made.public, label=FIRST)
+        except LogboomError:
+            # Without a key in it, the folder would only hinder the same command the next time.
+            with suppress(OSError):
+                folder.rmdir()
+            raise
     write_broker(folder, NewNode(name, endpoint), known, data=data, zone=zone)
     if key is not None:
         ensure_key(folder / KEY_FILE, key)

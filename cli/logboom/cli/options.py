@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from logboom.client.written_values import duration_ms, reset_target, time_ms
 from logboom.wire.errors import InvalidRequest
+
+MAX_INTERVAL_S: Final = 86_400.0
+"""The longest pause between two looks of a command that goes on until Ctrl-C."""
 
 
 def ago_ms(text: str, now_ms: int) -> int:
@@ -90,3 +93,25 @@ def whole_path(path: Path) -> Path:
 def names(text: str) -> list[str]:
     """Return the names of a comma-separated list."""
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def check_count(count: int, option: str) -> None:
+    """Check how many things are to be listed, read or sent.
+
+    Raises:
+        InvalidRequest: it is not 1 or more.
+    """
+    if count < 1:
+        raise InvalidRequest(f"{option} is 1 or more, not {count}")
+
+
+def check_interval(seconds: float, least_s: float) -> None:
+    """Check the --interval of a command that goes on until Ctrl-C.
+
+    Raises:
+        InvalidRequest: it is too short or too long.
+    """
+    # Written so that nan is refused too.
+    if not least_s <= seconds <= MAX_INTERVAL_S:
+        text = f"--interval {seconds:g}: give {least_s:g} seconds or more"
+        raise InvalidRequest(f"{text}, up to {MAX_INTERVAL_S:g}")

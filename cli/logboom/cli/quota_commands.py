@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -16,32 +17,35 @@ from logboom.wire.errors import InvalidRequest
 
 app = App(name="quota", help="Limits of users: set, show, and the default for those without.")
 
-Produce: TypeAlias = Annotated[
-    str | None, Parameter(help="Bytes per second to each broker: 512k, 10m.")
-]
-Fetch: TypeAlias = Annotated[
-    str | None, Parameter(help="Bytes per second from each broker: 512k, 10m.")
-]
-Requests: TypeAlias = Annotated[int | None, Parameter(help="Requests per second to each broker.")]
-Connections: TypeAlias = Annotated[int | None, Parameter(help="Connections to each node.")]
-Topics: TypeAlias = Annotated[int | None, Parameter(help="Topics that the user created.")]
-QueueTotal: TypeAlias = Annotated[int | None, Parameter(help="Queues of these topics.")]
-Stored: TypeAlias = Annotated[
-    str | None, Parameter(help="Bytes of these topics on each broker: 500m, 10g.")
-]
+
+@dataclass(frozen=True, slots=True)
+class LimitOptions:
+    """The limits that the command line names; each field is an option."""
+
+    produce: Annotated[
+        str | None, Parameter(help="Bytes per second to each broker: 512k, 10m.")
+    ] = None
+    fetch: Annotated[
+        str | None, Parameter(help="Bytes per second from each broker: 512k, 10m.")
+    ] = None
+    requests: Annotated[int | None, Parameter(help="Requests per second to each broker.")] = None
+    connections: Annotated[int | None, Parameter(help="Connections to each node.")] = None
+    topics: Annotated[int | None, Parameter(help="Topics that the user created.")] = None
+    queues: Annotated[int | None, Parameter(help="Queues of these topics.")] = None
+    stored: Annotated[
+        str | None, Parameter(help="Bytes of these topics on each broker: 500m, 10g.")
+    ] = None
+
+
+Limits: TypeAlias = Annotated[LimitOptions | None, Parameter(name="*")]
+"""A parameter that is these options."""
 
 
 @app.command(name="set")
 def set_quota(
     user: UserName,
     *,
-    produce: Produce = None,
-    fetch: Fetch = None,
-    requests: Requests = None,
-    connections: Connections = None,
-    topics: Topics = None,
-    queues: QueueTotal = None,
-    stored: Stored = None,
+    limits: Limits = None,
     servers: OperatorServers = None,
 ) -> None:
     """Set limits of a user; those that are not named stay. 0 stands for the default's limit.
@@ -52,24 +56,16 @@ def set_quota(
 
         logboom quota set alice --produce 10m --fetch 50m --connections 20
     """
-    limits = _limits(produce, fetch, requests, connections, topics, queues, stored)
-    if not limits:
-        raise InvalidRequest("nothing to set: give --produce, --fetch or another limit")
+    named = _named(limits)
     with open_operator_client(servers) as boom:
-        boom.admin.set_quota(user, **limits)
+        boom.admin.set_quota(user, **named)
     note(f"set limits of {user}")
 
 
 @app.command
 def default(
     *,
-    produce: Produce = None,
-    fetch: Fetch = None,
-    requests: Requests = None,
-    connections: Connections = None,
-    topics: Topics = None,
-    queues: QueueTotal = None,
-    stored: Stored = None,
+    limits: Limits = None,
     servers: OperatorServers = None,
 ) -> None:
     """Set limits for each user without a limit of its own; 0 for no limit.
@@ -78,11 +74,9 @@ def default(
 
         logboom quota default --produce 20m --connections 100
     """
-    limits = _limits(produce, fetch, requests, connections, topics, queues, stored)
-    if not limits:
-        raise InvalidRequest("nothing to set: give --produce, --fetch or another limit")
+    named = _named(limits)
     with open_operator_client(servers) as boom:
-        boom.admin.set_default_quota(**limits)
+        boom.admin.set_default_quota(**named)
     note("set the default limits")
 
 
@@ -113,24 +107,22 @@ def show_quotas(
     show([quota_row(name, quota) for name, quota in found.items()], QUOTA_COLUMNS, output)
 
 
-def _limits(
-    produce: str | None,
-    fetch: str | None,
-    requests: int | None,
-    connections: int | None,
-    topics: int | None,
-    queues: int | None,
-    stored: str | None,
-) -> dict[str, int]:
-    """Return the limits that were named, by the fields of a quota."""
+def _named(limits: LimitOptions | None) -> dict[str, int]:
+    """Return the limits that were named, by the fields of a quota.
+
+    Raises:
+        InvalidRequest: none was named, or one is no size.
+    """
+    if limits is None:
+        raise InvalidRequest("nothing to set: give --produce, --fetch or another limit")
     named = {
-        "produce_bytes_per_s": None if produce is None else _bytes(produce),
-        "fetch_bytes_per_s": None if fetch is None else _bytes(fetch),
-        "requests_per_s": requests,
-        "connections": connections,
-        "topics": topics,
-        "queues": queues,
-        "stored_bytes": None if stored is None else _bytes(stored),
+        "produce_bytes_per_s": None if limits.produce is None else _bytes(limits.produce),
+        "fetch_bytes_per_s": None if limits.fetch is None else _bytes(limits.fetch),
+        "requests_per_s": limits.requests,
+        "connections": limits.connections,
+        "topics": limits.topics,
+        "queues": limits.queues,
+        "stored_bytes": None if limits.stored is None else _bytes(limits.stored),
     }
     return {name: value for name, value in named.items() if value is not None}
 

@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from cyclopts import Parameter
 
+from logboom.cli.app import INTERRUPTED, TERMINATED
 from logboom.cli.cluster_address import destination_of
 from logboom.cli.cluster_status import read_cluster_status
 from logboom.cli.confirmation import confirmed
@@ -27,9 +28,6 @@ from logboom.deploy.detached import DATA
 from logboom.deploy.rolling import Interrupted, RollingRestart
 from logboom.wire.errors import InvalidRequest, Unavailable
 from logboom.wire.restart_check import majority_remains, restart_risks
-
-ASK_S: Final = 2.0
-INTERRUPTED: Final = 130
 
 
 def restart_check(node: str, *, servers: Servers = None, output: Output = "table") -> int:
@@ -51,7 +49,7 @@ def restart_check(node: str, *, servers: Servers = None, output: Output = "table
     """
     destination = destination_of(servers)
     with open_node_client(destination) as node_client:
-        standing, _ = read_cluster_status(node_client, list(destination.endpoints), ASK_S)
+        standing, _ = read_cluster_status(node_client, destination.endpoints)
     if standing is None:
         raise Unavailable("no node answers that knows the cluster: is a majority up?")
     rows = _risks(standing, node)
@@ -135,28 +133,30 @@ def roll(
         if not (yes or confirmed("Restart them in this order?", refusal, "nothing was stopped")):
             return 0
         done = []
-        with _interruption(rolling), progress("rolling", len(order)) as bar:
+        with _interruption(rolling) as signals, progress("rolling", len(order)) as bar:
             rolling.progress = bar
             try:
                 done += [*rolling.run(only)]
             except Interrupted as interrupted:
                 note(str(interrupted))
-                return INTERRUPTED
+                return TERMINATED if signal.SIGTERM in signals else INTERRUPTED
     note(f"restarted {', '.join(done)} in {time.monotonic() - begun:.1f} s")
     return 0
 
 
 @contextmanager
-def _interruption(rolling: RollingRestart) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end a rolling restart between two nodes."""
+def _interruption(rolling: RollingRestart) -> Iterator[set[int]]:
+    """Let Ctrl-C and SIGTERM end a rolling restart between two nodes; yield which of them came."""
+    came: set[int] = set()
 
     def end(number: int, frame: FrameType | None) -> None:
+        came.add(number)
         rolling.interrupt()
         note("this node comes back first; the others are left as they are")
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield came
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

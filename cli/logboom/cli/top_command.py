@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 from logboom.cli.connection import open_client
+from logboom.cli.options import check_interval
 from logboom.cli.output import show_json
 from logboom.cli.parameters import Output, Servers
 from logboom.cli.top_sample import (
@@ -21,7 +22,6 @@ from logboom.cli.top_sample import (
 from logboom.client import Client
 from logboom.client.written_values import counted
 from logboom.wire.errors import (
-    InvalidRequest,
     LogboomError,
     Refused,
     UnknownResource,
@@ -44,7 +44,7 @@ def top(
     ] = False,
     servers: Servers = None,
     output: Output = "table",
-) -> int:
+) -> None:
     """Show brokers, topics and groups live: rates, lag, what is in sync, leaders, disks.
 
     A wider terminal shows more columns, from 60 on. The topics with the most messages per second
@@ -56,9 +56,7 @@ def top(
         logboom top --interval 5
         logboom top --once -o json
     """
-    # Written so that nan is refused too.
-    if not interval >= MIN_INTERVAL_S:
-        raise InvalidRequest(f"--interval {interval:g}: give {MIN_INTERVAL_S:g} seconds or more")
+    check_interval(interval, MIN_INTERVAL_S)
     with open_client(servers) as boom:
         before = take_sample(boom, interval)
         if output == "json" or once or not sys.stdout.isatty():
@@ -71,7 +69,6 @@ def top(
                 _print(now, before)
         else:
             _follow(boom, before, interval)
-    return 0
 
 
 def take_sample(boom: Client, interval_s: float) -> ClusterSample:

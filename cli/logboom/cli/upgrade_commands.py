@@ -19,6 +19,7 @@ app = App(name="upgrade", help="The release of each node, and the end of an upgr
 
 OLDER: Final = "an older release"
 TOO_OLD: Final = "the raft leader is of a release that does not know the question: upgrade the name servers first"
+UNKNOWN_LEVEL: Final = "what this command is too old to name"
 
 
 @app.command
@@ -85,7 +86,9 @@ def _summary(versions: VersionsDescribed) -> str:
     level = versions.features
     if versions.offered <= level:
         return f"the cluster is at features level {level}: there is nothing to finalize"
-    brings = "; ".join(BRINGS[each] for each in range(level + 1, versions.offered + 1))
+    # Nodes of a later release offer levels that this command does not know.
+    known = (BRINGS.get(each, UNKNOWN_LEVEL) for each in range(level + 1, versions.offered + 1))
+    brings = "; ".join(known)
     text = f"the cluster is at features level {level}; level {versions.offered} brings: {brings}. "
     if any(node.hinders for node in versions.nodes):
         return f"{text}It needs all nodes: see what hinders it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, TypeAlias
 
 from cyclopts import App, Parameter
 
@@ -20,17 +20,15 @@ from logboom.cli.access_tables import (
 )
 from logboom.cli.confirmation import confirmed
 from logboom.cli.connection import open_operator_client
-from logboom.cli.new_credentials import NewCredentials, check_names, known_servers, servers_text
+from logboom.cli.new_credentials import FIRST, NewCredentials, check_names, known_servers
 from logboom.cli.options import key_end_ms
 from logboom.cli.output import note, show, show_json
 from logboom.cli.parameters import Confirmed, KeyEnd, KeyLabel, OperatorServers, Output, UserName
+from logboom.wire.credentials import format_servers
 
 app = App(name="user", help="Users: create, list, describe, disable, delete, and their keys.")
 key = App(name="key", help="Keys of users: add, remove, generate.")
 app.command(key)
-
-FIRST: Final = "first"
-"""Label of a user's first key."""
 
 NewFile: TypeAlias = Annotated[
     Path | None,
@@ -76,7 +74,7 @@ def create(
     with open_operator_client(servers) as boom:
         if public_key:
             boom.admin.create_user(name, public_key, label=label, roles=role or (), end_ms=end_ms)
-            print(servers_text(known_servers(boom)), end="")
+            print(format_servers(known_servers(boom)), end="")
             note(f"created {name}: the lines above belong into the credentials file of {name}")
             return
         with NewCredentials(boom, name, file) as made:

@@ -19,7 +19,7 @@ from logboom.client.flows import Flow
 from logboom.client.io_thread import IoThread, wall_ms
 from logboom.client.producer import Producer
 from logboom.client.producer_options import ProducerOptions
-from logboom.wire.errors import InvalidRequest, OffsetOutOfRange
+from logboom.wire.errors import InvalidRequest
 from logboom.wire.names import RETRY_PREFIX
 
 T = TypeVar("T")
@@ -97,15 +97,7 @@ class DeadLetterAdmin:
         Raises:
             OffsetOutOfRange: there is none.
         """
-        (found,) = self._queues(owner, [queue], again=True)
-        if not found.first <= offset < found.end:
-            raise OffsetOutOfRange(
-                f"{owner} has no dead letter {queue}/{offset}: queue {queue} holds "
-                f"{found.first} to {found.end - 1}"
-            )
-        place = DeadLetterQueue(queue, found.first, offset, found.end)
-        (letter,) = self._run(dead_letter_flows.read(owner, [place], 1, self._timeout_s))
-        return letter
+        return self._run(dead_letter_flows.get(owner, queue, offset, self._timeout_s))
 
     def redrive(
         self,

@@ -7,13 +7,15 @@ A flow yields a call of `logboom.client.calls`, and receives its value or its er
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from logboom.client.calls import AskNode, AskRaftLeader, FindTopic, LoadMetadata, ProposeCommand
 from logboom.client.cluster.metadata_updater import unknown_topic
 from logboom.client.results import NodeConnections, NodeStats
+from logboom.wire.base import WireMessage
 from logboom.wire.commands import (
     AlterTopic,
     AnyCommand,
@@ -31,6 +33,7 @@ from logboom.wire.errors import (
 )
 from logboom.wire.messages import (
     AddNameServer,
+    AnyMessage,
     ConnectionsListed,
     DescribeVersions,
     FinalizeUpgrade,
@@ -235,22 +238,44 @@ def finalize_upgrade(level: int, timeout: float) -> Flow[None]:
     yield AskRaftLeader(lambda ms: FinalizeUpgrade(0, ms, level), timeout)
 
 
-def stats(timeout: float) -> Flow[list[NodeStats]]:
-    """Return the counters of every node; for one that does not answer, the reason."""
+class NodeAnswer(NamedTuple):
+    """What one node answered."""
+
+    node: str
+    role: str
+    """name-server or broker."""
+    endpoint: str
+    answer: AnyMessage | LogboomError
+    """The error if there is no answer."""
+
+
+def ask_nodes(
+    node: str, request: Callable[[int], WireMessage], timeout: float
+) -> Flow[list[NodeAnswer]]:
+    """Ask all nodes the same, or one; `request` makes the message from its timeout in ms.
+
+    Raises:
+        UnknownResource: there is no such node.
+    """
     view = yield from known_nodes(timeout)
     found = []
-    nodes = [(s.id, "name-server", s.endpoint, STATS_S) for s in view.name_servers]
-    nodes += [
-        (b.id, "broker", b.endpoint, STATS_S if b.alive else FENCED_STATS_S) for b in view.brokers
-    ]
-    for node, role, endpoint, patience in sorted(nodes):
+    for name, role, endpoint, patience in nodes_to_ask(view, node):
         patience = min(patience, timeout)
         try:
-            answer, _ = yield AskNode(endpoint, Stats(0, int(patience * 1000)), patience)
+            answer, _ = yield AskNode(endpoint, request(int(patience * 1000)), patience)
         except LogboomError as error:
-            found.append(NodeStats(node, role, endpoint, {}, str(error)))
-            continue
-        if isinstance(answer, StatsResult):
+            answer = error
+        found.append(NodeAnswer(name, role, endpoint, answer))
+    return found
+
+
+def stats(timeout: float) -> Flow[list[NodeStats]]:
+    """Return the counters of every node; for one that does not answer, the reason."""
+    found = []
+    for node, role, endpoint, answer in (yield from ask_nodes("", partial(Stats, 0), timeout)):
+        if isinstance(answer, LogboomError):
+            found.append(NodeStats(node, role, endpoint, {}, str(answer)))
+        elif isinstance(answer, StatsResult):
             found.append(NodeStats(node, answer.role, endpoint, answer.counters))
     return found
 
@@ -261,17 +286,15 @@ def connections(node: str, user: str, limit: int, timeout: float) -> Flow[list[N
     Raises:
         UnknownResource: there is no such node.
     """
-    view = yield from known_nodes(timeout)
+
+    def request(ms: int) -> ListConnections:
+        return ListConnections(0, ms, user, limit)
+
     found = []
-    for name, endpoint, patience in nodes_to_ask(view, node):
-        patience = min(patience, timeout)
-        message = ListConnections(0, int(patience * 1000), user, limit)
-        try:
-            answer, _ = yield AskNode(endpoint, message, patience)
-        except LogboomError as error:
-            found.append(NodeConnections(name, [], 0, str(error)))
-            continue
-        if isinstance(answer, ConnectionsListed):
+    for name, _, _, answer in (yield from ask_nodes(node, request, timeout)):
+        if isinstance(answer, LogboomError):
+            found.append(NodeConnections(name, [], 0, str(answer)))
+        elif isinstance(answer, ConnectionsListed):
             found.append(NodeConnections(name, answer.connections, answer.total))
     return found
 
@@ -284,18 +307,23 @@ def kick_connection(node: str, endpoint: str, timeout: float) -> Flow[None]:
         InvalidRequest: it has no such connection.
     """
     view = yield from known_nodes(timeout)
-    for _, address, _ in nodes_to_ask(view, node):
+    for _, _, address, _ in nodes_to_ask(view, node):
         yield AskNode(address, KickConnection(0, int(timeout * 1000), endpoint), timeout)
 
 
-def nodes_to_ask(view: View, wanted: str) -> list[tuple[str, str, float]]:
-    """Return (id, endpoint, seconds for an answer) of all nodes, or of one."""
-    nodes = [(each.id, each.endpoint, STATS_S) for each in view.name_servers]
+def nodes_to_ask(view: View, wanted: str) -> list[tuple[str, str, str, float]]:
+    """Return (id, role, endpoint, seconds for an answer) of all nodes, or of one.
+
+    Raises:
+        UnknownResource: there is no such node.
+    """
+    nodes = [(each.id, "name-server", each.endpoint, STATS_S) for each in view.name_servers]
     nodes += [
-        (each.id, each.endpoint, STATS_S if each.alive else FENCED_STATS_S) for each in view.brokers
+        (each.id, "broker", each.endpoint, STATS_S if each.alive else FENCED_STATS_S)
+        for each in view.brokers
     ]
     found = [each for each in sorted(nodes) if wanted in ("", each[0])]
-    if not found:
+    if wanted and not found:
         text = f"there is no node {wanted!r}: `logboom cluster status` lists them"
         raise UnknownResource(text, "UNKNOWN_BROKER", node=wanted)
     return found

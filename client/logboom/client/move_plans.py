@@ -270,9 +270,7 @@ def plan_replicas(
         lines.append("every queue has so many already")
     lines.append(f"zones of a queue: {zones} → {after}")
     needed = min_in_sync or replicas // 2 + 1
-    lines.append(
-        f"a write with acks=all then needs {counted(needed, 'copy').replace('copys', 'copies')}"
-    )
+    lines.append(f"a write with acks=all then needs {counted(needed, 'copy', 'copies')}")
     return OperationPlan(facts, lines, copied)
 
 

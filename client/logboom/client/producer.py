@@ -118,13 +118,9 @@ class Producer(ProducerBase):
         creation = self._tracer.create(topic, options.get("headers"))
         if creation is None:
             return self._buffer.send(topic, value, key=key, queue=queue, **options)
-        try:
+        with creation:
             options["headers"] = {**(options.get("headers") or {}), **creation.headers}
             future = self._buffer.send(topic, value, key=key, queue=queue, **options)
-        # The span must end, whatever the buffer refuses. It is raised again.
-        except BaseException as error:
-            creation.fail(error)
-            raise
         creation.added((future.batch,))
         return future
 
@@ -138,13 +134,9 @@ class Producer(ProducerBase):
         creation = self._tracer.create(topic, shared=False)
         if creation is None:
             return self._buffer.send_many(topic, values, keys, **options)
-        try:
+        with creation:
             options["headers"] = creation.spread(options.get("headers"), len(values))
             batches = self._buffer.send_many(topic, values, keys, **options)
-        # The span must end, whatever the buffer refuses. It is raised again.
-        except BaseException as error:
-            creation.fail(error)
-            raise
         creation.added(batches)
         return batches
 

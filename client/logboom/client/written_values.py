@@ -142,9 +142,9 @@ def reset_target(text: str, now_ms: int) -> Literal["first", "last"] | int:
     return now_ms - ago
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun: 1 message, 2 messages."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: 1 message, 2 messages; 1 copy, 2 copies."""
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
 def bytes_text(size: float) -> str:

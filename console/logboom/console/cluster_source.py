@@ -107,6 +107,8 @@ class ClusterSource:
 
     async def pause(self, seconds: float) -> None:
         """Wait, between two pieces of a stream."""
+        # Whoever follows a stream looks, though no page is asked for.
+        self.used_mono_s = time.monotonic()
         await asyncio.sleep(seconds)
 
     def forget(self) -> None:

@@ -55,13 +55,8 @@ class SessionSigner:
 
     def session_of(self, text: str) -> ConsoleSession | None:
         """Return the session of a cookie, or None if it is too old or not ours."""
-        try:
-            session_id, viewer = msgspec.convert(
-                self._sessions.loads(text, max_age=SESSION_S), tuple[str, str]
-            )
-        except (BadData, msgspec.ValidationError):
-            return None
-        return ConsoleSession(session_id, viewer)
+        found = _signed_pair(self._sessions, text, SESSION_S)
+        return None if found is None else ConsoleSession(*found)
 
     def message_text(self, told: Told) -> str:
         """Return the value of a message's cookie."""
@@ -69,13 +64,8 @@ class SessionSigner:
 
     def message_of(self, text: str) -> Told | None:
         """Return the message of a cookie, or None if it is too old or not ours."""
-        try:
-            tone, said = msgspec.convert(
-                self._messages.loads(text, max_age=MESSAGE_S), tuple[str, str]
-            )
-        except (BadData, msgspec.ValidationError):
-            return None
-        return Told(tone, said)
+        found = _signed_pair(self._messages, text, MESSAGE_S)
+        return None if found is None else Told(*found)
 
     def form_token(self, session: ConsoleSession) -> str:
         """Return what every form of a session has to send along."""
@@ -84,3 +74,13 @@ class SessionSigner:
     def is_form_token(self, session: ConsoleSession, token: str) -> bool:
         """True if a form came from a page of this session."""
         return hmac.compare_digest(self.form_token(session).encode(), token.encode())
+
+
+def _signed_pair(
+    signer: URLSafeTimedSerializer, text: str, max_age_s: int
+) -> tuple[str, str] | None:
+    """Return the two texts of a cookie, or None if it is too old or not ours."""
+    try:
+        return msgspec.convert(signer.loads(text, max_age=max_age_s), tuple[str, str])
+    except (BadData, msgspec.ValidationError):
+        return None

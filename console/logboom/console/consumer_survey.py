@@ -45,6 +45,8 @@ class QueueLag:
     """None: no leader told it."""
     lag: int | None
     """Unfinished messages, those that the group's filter passes over included."""
+    first: int | None = None
+    """Offset of the first of them that is still stored, if there are any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,36 +131,39 @@ def lags_of(
             told = queues.get((offsets.topic_id, queue))
             known = None if broadcasting or committed == UNKNOWN_START else committed
             end = None if told is None else told.end
-            lag = None
+            lag = first = None
             if told is not None and known is not None:
-                lag = _unfinished(known, ranges.get(queue, b""), told.start, told.end)
-            found.append(QueueLag(offsets.topic, queue, offsets.topic_id, known, end, lag))
+                lag, at = unfinished(told, known, ranges.get(queue, b""))
+                first = at if lag else None
+            found.append(QueueLag(offsets.topic, queue, offsets.topic_id, known, end, lag, first))
     return tuple(found)
 
 
-def _unfinished(committed: int, ranges: bytes, start: int, end: int) -> int:
-    if not ranges:
-        return max(0, end - max(committed, start))
+def unfinished(queue: QueueSurvey, committed: int, ranges: bytes) -> tuple[int, int]:
+    """Return how many messages of a queue a group has not finished, and where they begin."""
+    floor = max(committed, queue.start)
+    count = max(0, queue.end - floor)
+    if not (ranges and count):
+        return count, floor
     try:
         progress = OffsetTracker(committed, ranges)
     except DamagedBatch:
-        progress = OffsetTracker(committed)
-    progress.finish(0, start)  # Nobody has to handle what retention removed.
-    return progress.unfinished(end) if progress.floor < end else 0
+        progress = OffsetTracker(committed)  # Of a later version.
+    progress.finish(0, queue.start)  # Nobody has to handle what retention removed.
+    return progress.unfinished(queue.end), progress.floor
 
 
 def oldest_places(
     groups: Iterable[GroupSurvey], queues: Mapping[tuple[int, int], QueueSurvey]
 ) -> set[tuple[int, int, int]]:
     """Return (topic id, queue, offset) of the first unfinished message of each queue of each group:
-    what `ages` needs the append times of."""
-    places = set()
-    for survey in groups:
-        for each in lags_of(survey, queues):
-            if each.lag and each.committed is not None:
-                first = max(each.committed, queues[each.topic_id, each.queue].start)
-                places.add((each.topic_id, each.queue, first))
-    return places
+    what `build_survey` needs the append times of."""
+    return {
+        (each.topic_id, each.queue, each.first)
+        for survey in groups
+        for each in lags_of(survey, queues)
+        if each.first is not None
+    }
 
 
 def build_survey(
@@ -180,13 +185,8 @@ def build_survey(
     standings: dict[str, GroupProgress] = {}
     for survey in sorted(groups, key=lambda each: each.summary.name):
         lags = lags_of(survey, queues)
-        ages = []
-        for each in lags:
-            if each.lag and each.committed is not None:
-                first = max(each.committed, queues[each.topic_id, each.queue].start)
-                time_ms = times_ms.get((each.topic_id, each.queue, first))
-                if time_ms is not None:
-                    ages.append(max(0, int(now_ms - time_ms)))
+        firsts = [(e.topic_id, e.queue, e.first) for e in lags if e.first is not None]
+        ages = [max(0, int(now_ms - times_ms[place])) for place in firsts if place in times_ms]
         standings[survey.summary.name] = GroupProgress(
             survey.summary, lags, max(ages, default=None)
         )
@@ -268,6 +268,8 @@ class ConsumerHistory:
 
     def __init__(self) -> None:
         self.newest: ConsumerSurvey | None = None
+        self.since_s: float | None = None
+        """From when on commits were watched: longer than lags are kept."""
         self._times_s: deque[float] = deque()
         self._lags: deque[tuple[dict[str, tuple[tuple[QueuePlace, ...], array[int]]], int]] = (
             deque()
@@ -289,8 +291,11 @@ class ConsumerHistory:
             self._lags.clear()
             self._unacked.clear()
             self._recent.clear()
+            self._commits.clear()
             self._cells = 0
+            self.since_s = None
         self.newest = survey
+        self.since_s = survey.wall_s if self.since_s is None else self.since_s
         self._follow_commits(survey)
         self._follow_lags(survey)
         lags = {}

@@ -18,7 +18,7 @@ from logboom.console.passwords import is_password
 from logboom.console.sign_in_limits import SignInLimits
 from logboom.console.viewer_records import mark_of
 from logboom.console.viewers_file import ViewersFile
-from logboom.console.web_app import SIGN_IN, WebConsole
+from logboom.console.web_app import SIGN_IN, WebConsole, address_of
 from logboom.console.widgets.page_query import FormValues, is_local
 
 SIGN_OUT: Final = "/sign-out"
@@ -68,7 +68,7 @@ class SignInRoutes:
         if isinstance(values, Response):
             return values
         name, after = values.text("name"), _next_of(values.text("next", "/"))
-        address = request.client.host if request.client is not None else ""
+        address = address_of(request)
         wait_s = self._limits.wait_s(name, address, time.monotonic())
         if wait_s > 0 or self._waiting >= MAX_WAITING:
             console.note_sign_in(request, "sign-in", name, "LOCKED")
@@ -118,7 +118,7 @@ class SignInRoutes:
         if name:
             console.note_sign_in(request, "sign-out", name, "ok")
         response = RedirectResponse(SIGN_IN, 303)
-        response.delete_cookie(console.signer.session_cookie, httponly=True, samesite="strict")
+        response.delete_cookie(console.signer.session_cookie, httponly=True, samesite="lax")
         return response
 
 

@@ -224,7 +224,8 @@ class ConsoleAction:
     danger: bool = False
     """True if something is lost by it."""
 
-    def form_is_needed(self, values: FormValues) -> bool:
+    @property
+    def has_form(self) -> bool:
         """True if the viewer has something to fill in."""
         return any(each.kind != "hidden" for each in self.fields)
 
@@ -260,8 +261,6 @@ class SiteView:
     query: PageQuery
     navigation: Sequence[NavigationEntry]
     version: str
-    cluster: str
-    """Its id, or where it is."""
     can_sign_out: bool = False
     message: str = ""
     message_tone: str = ""

@@ -19,7 +19,6 @@ from logboom.console.viewer_records import (
 from logboom.console.viewers import Viewer
 from logboom.wire.errors import LogboomError, StartError
 
-FILE_NAME: Final = "viewers.toml"
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 LOOK_S: Final = 1.0
 """Seconds between two looks at the file while the console runs."""

@@ -53,7 +53,6 @@ from logboom.console.site import (
 from logboom.console.viewer_records import EndedSessions
 from logboom.console.viewers import LOCAL_VIEWER, Viewer, ViewerBook
 from logboom.console.widgets import formats
-from logboom.console.widgets.chart_data import unit_text
 from logboom.console.widgets.data_table import TableModel, csv_text, json_bytes
 from logboom.console.widgets.page_query import FormValues, PageQuery, is_local, path_of
 from logboom.wire.errors import (
@@ -74,7 +73,7 @@ if TYPE_CHECKING:
 FOLDER: Final = Path(__file__).parent
 SIGN_IN: Final = "/sign-in"
 METRICS: Final = "/metrics"
-"""The only page that is served to whoever has not signed in; it is one of the extra routes."""
+"""Served to whoever has not signed in, if it is served at all."""
 KEEP_ALIVE_S: Final = 15.0
 """Seconds without news after which a stream sends a comment, so that no proxy closes it."""
 BODY_S: Final = 60.0
@@ -206,20 +205,17 @@ class WebConsole:
 
     async def _metrics(self, request: Request) -> Response:
         """Serve the metrics of the cluster, as the console's own user sees them."""
+        # Imported here: few consoles are asked for metrics, and all start faster without.
+        from logboom.console.exporter.cluster_sampler import ClusterExporter
+        from logboom.console.exporter.scrape_app import scrape
+
         try:
-            exporter = self._exporter_of(await self._source(LOCAL_VIEWER))
+            source = await self._source(LOCAL_VIEWER)
         except LogboomError as error:
             return PlainTextResponse(f"{error}\n", 503)
-        text, content_type = await exporter.metrics(request.headers.get("accept", ""))
-        return Response(text, headers={"content-type": content_type, "cache-control": "no-store"})
-
-    def _exporter_of(self, source: ClusterSource) -> ClusterExporter:
         if self._exporter is None:
-            # Imported here: few consoles are asked for metrics, and all start faster without.
-            from logboom.console.exporter.cluster_sampler import ClusterExporter
-
             self._exporter = ClusterExporter(source.boom)
-        return self._exporter
+        return await scrape(self._exporter, request)
 
     def stop_streams(self) -> None:
         """End all streams: the console is about to close."""
@@ -325,12 +321,13 @@ class WebConsole:
 
         return serve
 
-    def _is_known(self, request: Request) -> bool:
-        """Return True while the session of a request counts, and its viewer exists."""
+    def _still_looks(self, request: Request) -> bool:
+        """Return True while the session of a request counts, and its viewer is as it was."""
         if not self.viewers.must_sign_in:
             return True
         session = self.session_of(request)
-        return session is not None and self.viewers.find(session.viewer) is not None
+        viewer: Viewer = request.state.viewer
+        return session is not None and self.viewers.find(session.viewer) == viewer
 
     async def _events(
         self, request: Request, pieces: AsyncIterator[StreamedPiece]
@@ -358,8 +355,8 @@ class WebConsole:
                     piece = StreamedPiece(ErrorModel(status_of(error), "", error.text), "")
                     yield _event(self._render_part(request, "stream_error.html", piece.model))
                     return
-                # Who was signed out meanwhile gets no more.
-                if piece is None or not self._is_known(request):
+                # Who was signed out meanwhile gets no more; who has other credentials comes again.
+                if piece is None or not self._still_looks(request):
                     return
                 following = asyncio.ensure_future(anext(pieces, None))
                 if piece.template:
@@ -393,8 +390,7 @@ class WebConsole:
                 values = values.changed(
                     {name: value for name, value in found.items() if name not in values}
                 )
-            asks = not action.form_is_needed(values)
-            model = await self._action_model(asked, action, values, asks=asks)
+            model = await self._action_model(asked, action, values, asks=not action.has_form)
         except LogboomError as error:
             return self._error_page(request, error)
         return self.render(request, "action.html", model)
@@ -427,34 +423,36 @@ class WebConsole:
 
     async def _act(self, request: Request) -> Response:
         """Show the question, or act after it was answered."""
-        action = self._action(request)
-        if action is None:
-            return await self._not_found(request, None)
-        values = await self._form(request)
-        if isinstance(values, Response):
-            return values
+        sent = await self._sent(request)
+        if isinstance(sent, Response):
+            return sent
+        action, values = sent
         if not self.may_act(request.state.viewer):
             return self._refuse(request, action, values)
         completed = _completed(action, values)
+        confirmed = values.text("confirmed") == "yes"
         asked: PageRequest | None = None
         try:
             asked = await self.page_request(request)
             _check_required(action, completed)
             action.command(completed)
-            if values.text("confirmed") != "yes":
+            if not confirmed:
                 model = await self._action_model(asked, action, values, asks=True)
                 return self.render(request, "action.html", model)
             done = await action.run(asked, completed)
         except LogboomError as error:
-            if values.text("confirmed") == "yes":
+            if confirmed:
                 self._note(request, "action", action, error.code, completed)
-            if asked is None:
+            if asked is None or not action.has_form:
                 return self._error_page(request, error)
             model = await self._action_model(asked, action, values, asks=False)
-            if not action.form_is_needed(values):
-                return self._error_page(request, error)
             model = dataclasses.replace(model, error=_error_text(error))
             return self.render(request, "action.html", model, status=status_of(error))
+        # A failure of ours, or the end of the console: it may have been done all the same.
+        except BaseException:
+            if confirmed:
+                self._note(request, "action", action, "INTERNAL", completed)
+            raise
         self._note(request, "action", action, "ok", completed)
         (await self._source(request.state.viewer)).forget()
         if done.secret:
@@ -476,13 +474,16 @@ class WebConsole:
 
     async def _command_line(self, request: Request) -> Response:
         """Return the command of a form as it is filled in now."""
+        sent = await self._sent(request)
+        return sent if isinstance(sent, Response) else PlainTextResponse(self._command_of(*sent))
+
+    async def _sent(self, request: Request) -> tuple[ConsoleAction, FormValues] | Response:
+        """Read the form of an action, or return why it is refused."""
         action = self._action(request)
         if action is None:
             return await self._not_found(request, None)
         values = await self._form(request)
-        if isinstance(values, Response):
-            return values
-        return PlainTextResponse(self._command_of(action, values))
+        return values if isinstance(values, Response) else (action, values)
 
     def _note(
         self, request: Request, event: str, action: ConsoleAction, result: str, values: FormValues
@@ -556,7 +557,6 @@ class WebConsole:
             query=_query_of(request),
             navigation=self._navigation,
             version=__version__,
-            cluster="",
             can_sign_out=self.viewers.must_sign_in,
             message=told.text if told else "",
             message_tone=told.tone if told else "",
@@ -578,7 +578,7 @@ class WebConsole:
             html, status, headers={"cache-control": "no-store"}, media_type="text/html"
         )
         if told is not None:
-            response.delete_cookie(self.signer.message_cookie, httponly=True, samesite="strict")
+            response.delete_cookie(self.signer.message_cookie, httponly=True, samesite="lax")
         return response
 
     def _render_part(self, request: Request, template: str, model: object) -> str:
@@ -826,8 +826,6 @@ def _environment() -> jinja2.Environment:
         "time": formats.time_text,
         "iso": formats.iso_text,
         "commands": _with_commands,
-        "kept": formats.kept_text,
-        "plain": formats.plain_text,
     }
-    made.globals |= {"path_of": path_of, "unit_text": unit_text}
+    made.globals |= {"path_of": path_of}
     return made

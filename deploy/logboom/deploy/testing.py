@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -28,6 +27,7 @@ from logboom.client import App, Client, Message, SendResult
 from logboom.client.admin_flows.group_lag import GroupQueue
 from logboom.client.subscribers import SubscriberFunction
 from logboom.client.typed_values import Codec, encode_value
+from logboom.deploy.closeable import Closeable
 from logboom.deploy.embedded import Embedded, embedded
 from logboom.deploy.polling import ask_until
 from logboom.wire.errors import InvalidRequest, TimedOut, UnknownResource
@@ -57,7 +57,7 @@ class HandlerCall(NamedTuple):
     """The error that it raised."""
 
 
-class Stage:
+class Stage(Closeable):
     """An embedded node with a client, and the app's subscribers if there is an app."""
 
     def __init__(
@@ -257,14 +257,3 @@ class Stage:
     def _close_node(self) -> None:
         if self._own:
             self.node.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import io
 import sys
 from pathlib import Path
 
@@ -57,3 +58,38 @@ def test_no_password_at_the_terminal_is_an_error(
     monkeypatch.setattr(getpass, "getpass", ended)
     with pytest.raises(InvalidRequest, match="no password was typed"):
         add_viewer("alice", viewers=tmp_path / "viewers.toml")
+
+
+def test_a_password_that_is_no_text_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    viewers = tmp_path / "viewers.toml"
+    file = secret(tmp_path, "")
+    file.write_bytes(b"\xff a good password\n")
+    with pytest.raises(StartError, match=f"{file} is no text"):
+        add_viewer("alice", password_file=file, viewers=viewers)
+    said = io.TextIOWrapper(io.BytesIO(file.read_bytes()), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdin", said)
+    with pytest.raises(StartError, match="standard input is no text"):
+        add_viewer("alice", password_file=Path("-"), viewers=viewers)
+    assert not viewers.exists()
+
+
+def test_a_password_comes_from_standard_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    viewers = tmp_path / "viewers.toml"
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a good password\r\nthe next line\n"))
+    add_viewer("alice", password_file=Path("-"), viewers=viewers)
+    assert is_password(read_viewers(viewers)["alice"].password, "a good password")
+
+
+def test_a_password_that_is_typed_otherwise_again_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = iter(["a good password", "another password"])
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(getpass, "getpass", lambda _: next(typed))
+    with pytest.raises(InvalidRequest, match="differ"):
+        add_viewer("alice", viewers=tmp_path / "viewers.toml")
+    assert not (tmp_path / "viewers.toml").exists()

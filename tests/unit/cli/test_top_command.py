@@ -14,7 +14,7 @@ from logboom.cli.top_sample import ClusterSample
 from logboom.wire.errors import InvalidRequest, Unavailable
 
 
-@pytest.mark.parametrize("interval", [float("nan"), 0.1, -1.0])
+@pytest.mark.parametrize("interval", [float("nan"), float("inf"), 0.1, -1.0])
 def test_an_interval_that_is_none_is_refused(interval: float) -> None:
     with pytest.raises(InvalidRequest, match="--interval"):
         top(interval=interval)

@@ -9,13 +9,19 @@ from logboom.client.admin_flows.dead_letter_flows import (
     DeadLetterSummary,
     check_chosen,
     dead_letter,
+    get,
     is_subscription,
     now_begun,
     owners_of,
+    read,
     redriven_headers,
 )
+from logboom.client.calls import AskLeader
+from logboom.client.flows import run_flow
 from logboom.client.results import Message
-from logboom.wire.errors import InvalidRequest
+from logboom.wire.batch import encode_batch, encode_lost, stamp
+from logboom.wire.errors import InvalidRequest, OffsetOutOfRange
+from logboom.wire.messages import Pull, Pulled
 
 
 def message(**headers: bytes) -> Message:
@@ -31,6 +37,8 @@ def test_headers_tell_where_it_comes_from_and_why() -> None:
     strange = dead_letter(message(boom_attempt=b"many", boom_cause=b"\xff"))
     assert (strange.origin, strange.attempts, strange.cause) == ("", None, "�")
     assert dead_letter(message()).attempts is None
+    endless = dead_letter(message(boom_attempt=b"9" * 5_000))
+    assert endless.attempts is None
 
 
 def test_it_is_sent_again_as_a_first_delivery_with_its_other_headers() -> None:
@@ -58,3 +66,31 @@ def test_one_by_one_or_by_queue() -> None:
     check_chosen([], [0], 3)
     with pytest.raises(InvalidRequest, match="not both"):
         check_chosen([(0, 1)], [0], None)
+
+
+def log(call: object) -> object:
+    """Answer pulls of a dead-letter queue that has lost its offsets 1 to 3, an entry at a time."""
+    assert isinstance(call, AskLeader)
+    pull = call.message(100)
+    assert isinstance(pull, Pull)
+    assert (pull.topic, pull.queue) == ("%DLQ%b", 0)
+    for base, end in ((0, 1), (1, 4), (4, 5)):
+        if base <= pull.offset < end:
+            entry = encode_lost(3) if base == 1 else encode_batch([b"%d" % base], now_ms=0)
+            return Pulled(0, "FOUND", end, 0, 5), [stamp(entry, base, 1, 0)]
+    return Pulled(0, "OFFSET_ILLEGAL", 5, 0, 5), []
+
+
+def test_what_was_lost_is_passed_over() -> None:
+    queue = DeadLetterQueue(0, 0, 0, 5)
+    found = run_flow(read("b", [queue], 9, 1.0), log)
+    assert [each.message.offset for each in found] == [0, 4]
+    gone = run_flow(read("b", [DeadLetterQueue(0, 0, 5, 6)], 9, 1.0), log)
+    assert gone == []
+
+
+def test_one_is_got_and_never_another_in_its_place() -> None:
+    assert run_flow(get("b", 0, 4, 1.0), log).message.value == b"4"
+    for offset in (1, 3, 5):
+        with pytest.raises(OffsetOutOfRange):
+            run_flow(get("b", 0, offset, 1.0), log)

@@ -32,6 +32,8 @@ def test_every_node_gets_files_that_it_takes(tmp_path: Path) -> None:
     for broker in brokers:
         check_broker_config(broker)
     assert names[1].data == "/srv/boom/name-2"
+    # Replicas of a machine that does not come back are made anew, but not while one restarts.
+    assert {config.replace_after_s for config in names} == {900.0}
     assert [(each.name, each.listen, each.security) for each in names[1].listeners] == [
         ("main", "10.0.0.2:7701", "curve"),
         ("raft", "10.0.0.2:7721", "curve"),

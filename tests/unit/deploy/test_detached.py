@@ -18,10 +18,13 @@ from logboom.deploy.detached import (
     down,
     forget_broker,
     processes,
+    up,
 )
 from logboom.deploy.identity import start_ticks
-from logboom.deploy.layout import REMOVED_FILE
+from logboom.deploy.layout import REMOVED_FILE, lay_out
+from logboom.deploy.ports import Ports
 from logboom.deploy.process import Role
+from logboom.wire.errors import StartError
 
 NAME_SERVER, BROKER = "127.0.0.1:7701", "127.0.0.1:7711"
 
@@ -51,6 +54,18 @@ def test_a_broker_of_the_same_name_in_another_cluster_is_not_forgotten(tmp_path:
     marked = [(data / "broker-1" / REMOVED_FILE).exists() for data in folders]
     assert marked == [False, False, True]
     assert forget_broker("broker-1", BROKER, {NAME_SERVER}, [stale, other]) is None
+    assert forget_broker("broker-1", "127.0.0.1:9911", {NAME_SERVER}, [ours]) is None
+
+
+def test_nodes_that_run_are_not_made_to_encrypt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path, ("name-1", "name-server", NAME_SERVER, os.getpid()))
+    lay_out(tmp_path, 1, 1, Ports()).mark_founded()
+    monkeypatch.setattr(detached, "_check_ports", lambda *_: None)
+    monkeypatch.setattr(detached, "lay_out", lambda *_, **__: pytest.fail("nothing is written"))
+    with pytest.raises(StartError, match="runs without encryption: stop it first"):
+        up(tmp_path, secure=True)
 
 
 def test_a_node_that_does_not_stop_is_killed_and_told(

@@ -9,8 +9,10 @@ import pytest
 from logboom.deploy.cluster_key import read_key
 from logboom.deploy.config_files import load
 from logboom.deploy.layout import (
+    REMOVED_FILE,
     Size,
     administrator,
+    broker_numbers,
     laid_out,
     lay_out,
     location_of,
@@ -59,6 +61,16 @@ def test_another_broker_never_gets_the_number_of_one_that_was_there(tmp_path: Pa
     assert len({spec.endpoint for spec in more.nodes}) == 7
     again = with_another_broker(without_broker(more, "broker-4"), ports, {})
     assert [spec.id for spec in again.brokers][2:] == ["broker-3", "broker-5"]
+
+
+def test_a_removed_broker_is_left_out_and_nobody_gets_its_number(tmp_path: Path) -> None:
+    assert broker_numbers(tmp_path, 2) == [1, 2]
+    for number in (1, 2, 10):
+        (tmp_path / f"broker-{number}").mkdir()
+    (tmp_path / "broker-10" / REMOVED_FILE).touch()
+    assert broker_numbers(tmp_path) == [1, 2]
+    assert broker_numbers(tmp_path, 3) == [1, 2, 11]
+    assert broker_numbers(tmp_path, 1) == [1]
 
 
 def test_another_broker_of_a_cluster_that_encrypts_has_to_be_admitted(tmp_path: Path) -> None:

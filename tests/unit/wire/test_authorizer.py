@@ -507,3 +507,15 @@ def test_a_gate_without_users_serves_no_user() -> None:
     for message in (Hello(-1, 1, 1, "me", "client", 0), pull("a")):
         assert gate.admit(HERE, encode(message), out, 0.0, "alice/laptop#0") is None
     assert len(gate) == 0
+
+
+def test_who_has_no_session_any_more_sees_nothing() -> None:
+    gate = Gate(READ_A)
+    seen = gate.acceptor.sight(HERE)
+    assert seen is not None
+    assert seen.topic("a")
+    gate.acceptor.end(HERE)
+    gone = gate.acceptor.sight(HERE)
+    assert gone is not None
+    assert not gone.topic("a")
+    assert not gone.cluster()

@@ -57,6 +57,25 @@ def test_who_comes_and_goes_is_slowed_down() -> None:
     assert found.opened(1, STRANGER, 100) is None
 
 
+def comes_and_goes(found: ConnectionBook, now: float) -> str | None:
+    refused = found.opened(1, STRANGER, now)
+    found.closed(1)
+    return refused
+
+
+def test_who_has_used_up_the_burst_waits_for_a_whole_connection() -> None:
+    found = book(2, 1)
+    assert [comes_and_goes(found, 0) for _ in range(3)] == [None, None, "rate"]
+    assert comes_and_goes(found, 0.5) == "rate"
+    assert [comes_and_goes(found, 1) for _ in range(2)] == [None, "rate"]
+
+
+def test_the_burst_does_not_grow_while_nothing_is_opened() -> None:
+    found = book(2, 1)
+    assert found.opened(0, STRANGER, 0) is None
+    assert [comes_and_goes(found, 1_000) for _ in range(3)] == [None, None, "rate"]
+
+
 def test_zero_is_no_limit() -> None:
     found = book(0)
     assert {found.opened(n, STRANGER, 0) for n in range(5_000)} == {None}

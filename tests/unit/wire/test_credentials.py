@@ -57,6 +57,25 @@ def test_a_key_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
         write_credentials(path / "below.toml", ALICE)
 
 
+def test_a_key_is_not_written_where_a_link_leads(tmp_path: Path) -> None:
+    path, elsewhere = tmp_path / "alice.toml", tmp_path / "elsewhere"
+    path.symlink_to(elsewhere)
+    with pytest.raises(StartError, match="cannot write"):
+        write_credentials(path, ALICE)
+    assert not elsewhere.exists()
+
+
+@pytest.mark.parametrize("umask", [0, 0o777])
+def test_the_umask_changes_nothing(tmp_path: Path, umask: int) -> None:
+    path = tmp_path / "alice.toml"
+    before = os.umask(umask)
+    try:
+        write_credentials(path, ALICE)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
 def test_endpoints_and_the_keys_behind_them() -> None:
     assert ALICE.endpoints == ("10.0.0.1:7701", "[::1]:7701")
     assert ALICE.server_keys == {

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from logboom.wire.event_log import logger_name, written_by
+from logboom.wire.event_log import logger_name
 from logboom.wire.event_table import EVENTS, FIELDS, RESERVED
 from logboom.wire.settings import LOGGERS
+from tests.unit.wire.event_sources import written_by
 
 ROOT = Path(__file__).parents[3]
 FUNCTIONS, METHODS = {"note", "log_event"}, {"tell"}

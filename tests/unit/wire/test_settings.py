@@ -14,7 +14,7 @@ import pytest
 from logboom.metadata.config import NameServerConfig
 from logboom.nodes.config import BrokerConfig
 from logboom.wire.errors import InvalidRequest
-from logboom.wire.event_log import logger_name, written_by
+from logboom.wire.event_log import logger_name
 from logboom.wire.event_table import EVENTS
 from logboom.wire.log_levels import LogLevels
 from logboom.wire.settings import (
@@ -27,6 +27,7 @@ from logboom.wire.settings import (
     find_setting,
 )
 from tests.test_tidy import modules
+from tests.unit.wire.event_sources import written_by
 
 CONFIG = BrokerConfig(id="broker-1", name_servers=["a:1"])
 
@@ -91,6 +92,9 @@ def test_an_unknown_name_is_refused_with_the_nearest(name: str, nearest: str) ->
         ("move_bytes_per_s", "fast", "a whole number of bytes per second from 0 on"),
         ("move_bytes_per_s", "-1", "from 0 on"),
         ("move_bytes_per_s", "1.5", "a whole number"),
+        ("move_bytes_per_s", str(2**53 + 1), "a whole number"),
+        ("move_bytes_per_s", "9" * 400, "a whole number"),
+        ("replica_delete_grace_s", "1e308", "a number of seconds"),
         ("replace_after_s", "nan", "a number of seconds"),
         ("replace_after_s", "inf", "a number of seconds"),
         ("disk_reserve_percent", "100", "from 0 to 99"),

@@ -9,11 +9,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 import pytest
 import zmq
 
+from logboom.wire.accepted_connections import AcceptedConnections
 from logboom.wire.acceptor import MAX_CLIENT_ID
 from logboom.wire.actor import HandshakeFailed, PeerAddress, Received, Send
 from logboom.wire.connection_limits import ADMITTED, ConnectionLimits
@@ -30,7 +31,7 @@ from logboom.wire.sockets import (
     Sockets,
     check_endpoint,
 )
-from logboom.wire.unfinished_messages import UnfinishedLimits
+from logboom.wire.unfinished_messages import UnfinishedLimits, limits_for
 from tests.chaos.fuzz_peers import GREETING, HANDSHAKE
 
 
@@ -504,6 +505,21 @@ def test_while_descriptors_run_out_nobody_gets_in_and_those_inside_are_served(
     dialler.send([Send(endpoint, [b"still here"])])
     (again,) = gather(node, 1, dialler)
     assert again.peer == asked.peer
+
+
+def test_what_the_system_had_accepted_when_the_listeners_shut_is_reset() -> None:
+    connections = AcceptedConnections(limits_for(MIB))
+    with (
+        closing(connections),
+        tcp.create_server(("127.0.0.1", 0)) as server,
+        tcp.create_connection(server.getsockname()) as caller,
+        server.accept()[0] as inside,
+    ):
+        port = server.getsockname()[1]
+        connections.accepted(inside.fileno(), "main", port, 0.0, shut=True)
+        assert (connections.refused, len(connections.book)) == (1, 0)
+        with pytest.raises(ConnectionResetError):
+            caller.recv(1)
 
 
 def test_a_connection_can_be_looked_at_and_reset(node: Sockets, dialler: Sockets) -> None:

@@ -15,6 +15,7 @@ import zmq
 from logboom.wire import sockets as sockets_module
 from logboom.wire.actor import Address, HandshakeFailed, PeerAddress, Received, Send
 from logboom.wire.authenticator import LATER, REFUSED, Verdict
+from logboom.wire.connection_limits import ADMITTED
 from logboom.wire.errors import StartError
 from logboom.wire.key_pair import KeyPair
 from logboom.wire.sockets import Sockets, make_key_pair
@@ -275,6 +276,25 @@ def test_identities_hold_while_many_talk_at_once(node: Sockets, clients: ExitSta
         assert each.principal == {b"alice": "alice/a#1", b"bob": "bob/b#2"}[said]
         peers[each.principal].add(each.peer)
     assert [len(addresses) for addresses in peers.values()] == [3, 3]
+
+
+def test_who_was_heard_may_say_more_though_others_never_greet(
+    node: Sockets, clients: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nobody is let off because time has passed.
+    monkeypatch.setattr("logboom.wire.connection_limits.HANDSHAKE_OVER_S", float("inf"))
+    endpoint, body = node.endpoints["main"], bytes(1024 * 1024)
+    host, port = endpoint.split(":")
+    for _ in range(3 * ADMITTED):
+        clients.enter_context(tcp.create_connection((host, int(port))))
+    while node.figures()["connections"] < 3 * ADMITTED:
+        node.poll(0.01)
+    alice = dialler(clients, ALICE, NODE.public)
+    for said in (b"hello", body):
+        alice.send([Send(endpoint, [said])])
+        (asked,) = gather(node, 1, alice)
+        assert isinstance(asked, Received)
+        assert [bytes(frame) for frame in asked.frames] == [said]
 
 
 def test_a_key_is_needed_to_encrypt() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -138,8 +138,6 @@ class RequestRule(NamedTuple):
 
 _remembered: Final = lru_cache(maxsize=4_096)(Requirement)
 """The same rights are needed again and again."""
-NamesOfTopics: TypeAlias = Callable[[int], str | None]
-"""Topic id → name; None: there is no such topic."""
 
 
 def _need(

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from logboom.wire.access.access_rules import AccessRule, UserKey, user_of
 from logboom.wire.actor import Instant
+from logboom.wire.event_table import Plain
 from logboom.wire.refusal_counter import RefusalCounter
 
 MAX_TEXT_CHARS: Final = 256
@@ -29,9 +30,6 @@ UNTOLD_FIELDS: Final = frozenset(
     {"id", "number", "proposer", "time_ms", "timeout_ms", "incarnation", "seen_version"}
 )
 """Fields of commands that say nothing about what is asked."""
-
-Plain: TypeAlias = str | int | float | bool | list["Plain"] | dict[str, "Plain"] | None
-"""What the details of a command consist of."""
 
 
 class AuditEntry(Struct, omit_defaults=True, kw_only=True):

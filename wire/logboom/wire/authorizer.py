@@ -17,7 +17,6 @@ from logboom.wire.access.access_rules import CLUSTER, is_node_user, user_of
 from logboom.wire.access_requirements import (
     COMMANDS,
     REQUESTS,
-    NamesOfTopics,
     RequestRule,
     Requirement,
     requirements_by_id,
@@ -33,7 +32,7 @@ from logboom.wire.errors import (
 )
 from logboom.wire.hello import PeerKind
 from logboom.wire.names import unknown_group_text, unknown_topic_text
-from logboom.wire.sight import Sight
+from logboom.wire.sight import Sight, TopicById
 
 MAX_TOPIC_ID: Final = 1 << 62
 """Upper bound of the topic ids in a user's command; the ids beyond are used for unknown topics."""
@@ -94,7 +93,7 @@ class Authorizer:
         return self._refusal(caller, message, REQUESTS.get(type(message)))
 
     def refusal_of_command(
-        self, caller: Caller, command: Command, topics: NamesOfTopics
+        self, caller: Caller, command: Command, topics: TopicById
     ) -> LogboomError | None:
         """Return why a command is not accepted from a session, or None.
 
@@ -152,7 +151,7 @@ class Authorizer:
         return None
 
     def _refusal_by_id(
-        self, caller: Caller, command: Command, topics: NamesOfTopics
+        self, caller: Caller, command: Command, topics: TopicById
     ) -> LogboomError | None:
         """Decide on the topics that a command names by id, as far as the user may describe them."""
         for topic_id, verb, instead in requirements_by_id(command):

@@ -26,9 +26,9 @@ from msgspec import Struct
 from logboom.wire.access.access_rules import public_key_fault, user_name_fault
 from logboom.wire.errors import StartError
 from logboom.wire.key_pair import KeyPair, Secret
+from logboom.wire.listeners import is_endpoint
 from logboom.wire.server_keys import ServerKeys
 
-MAX_PORT: Final = 65_535
 CREDENTIALS_REMEDY: Final = "name a file that `logboom user create` or `logboom cluster init` wrote"
 
 
@@ -117,7 +117,7 @@ def _credentials(table: Mapping[str, Any], where: str) -> Credentials:
     for server in found.servers:
         if public_key_fault(server.public_key) is not None:
             raise _fault(where, f"the public_key of {server.node!r} is not 40 characters of Z85")
-        if not _is_endpoint(server.endpoint):
+        if not is_endpoint(server.endpoint):
             text = f"{server.endpoint!r} of {server.node!r} is not an endpoint: write host:port"
             raise _fault(where, text)
     pair = KeyPair(found.public_key, Secret(found.secret_key))
@@ -162,8 +162,3 @@ def _place(error: tomllib.TOMLDecodeError) -> str:
 
 def _fault(where: str, text: str) -> StartError:
     return StartError(f"{where}: {text}")
-
-
-def _is_endpoint(text: str) -> bool:
-    host, _, port = text.rpartition(":")
-    return bool(host) and port.isdecimal() and int(port) <= MAX_PORT

@@ -13,7 +13,7 @@ from functools import cache, partial
 from typing import Final, NamedTuple, TypeAlias
 
 from logboom.wire.actor import Instant, Note
-from logboom.wire.event_table import EVENTS, EventSource, LogEvent, Plain
+from logboom.wire.event_table import EVENTS, LogEvent, Plain
 from logboom.wire.log_format import EventLine
 from logboom.wire.refusal_counter import TOLD_EVERY_S, RefusalCounter
 
@@ -133,14 +133,3 @@ class EventWriter:
     ) -> None:
         line = EventLine(self._node, of.name, _ordered(of, fields), times, wall_ms)
         _logger(of, self._kind).log(_level(of), line)
-
-
-def written_by(event: LogEvent, kind: str) -> bool:
-    """Return True if nodes of a kind write an event."""
-    sources: Mapping[EventSource, tuple[str, ...]] = {
-        "node": ("broker", "name-server"),
-        "broker": ("broker",),
-        "name server": ("name-server",),
-        "raft leader": ("name-server",),
-    }
-    return kind in sources[event.source]

@@ -157,8 +157,3 @@ def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
         counted = bound + 1
         found.append((repr(round(BOUNDS_MS[bound] / 1000, 7)), below))
     return [*found, ("+Inf", histogram.count)]
-
-
-def series_of(families: Iterable[Family]) -> int:
-    """Return the number of series of some families."""
-    return sum(len(family.samples) for family in families)

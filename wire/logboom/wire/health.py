@@ -75,9 +75,7 @@ class BrokerReadiness:
         return found
 
 
-def name_server_reasons(
-    figures: Mapping[str, int | float | str], *, stopping: bool, mode: str = ""
-) -> list[str]:
+def name_server_reasons(figures: Mapping[str, int | float | str], *, stopping: bool) -> list[str]:
     """Return why a name server is not ready, by its figures in STATS; nothing if it is."""
     if stopping:
         return ["the node is stopping"]

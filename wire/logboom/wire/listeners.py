@@ -103,7 +103,7 @@ def check_listeners(
             raise StartError(f"two listeners are called {each.name!r}: give each its own name")
         names.add(each.name)
         for address in (each.listen, each.advertise):
-            if address and not _is_endpoint(address):
+            if address and not is_endpoint(address):
                 text = f"listener {each.name!r}: {address!r} is not an endpoint: write host:port"
                 raise StartError(text)
         if each.listen in addresses and not each.listen.endswith(":0"):
@@ -137,7 +137,7 @@ def check_metrics_listen(setting: str) -> None:
     Raises:
         StartError: BAD_CONFIG; it is neither an address nor one of the words.
     """
-    if setting not in ("auto", "off") and not _is_endpoint(setting):
+    if setting not in ("auto", "off") and not is_endpoint(setting):
         raise StartError(
             f'metrics_listen {setting!r}: write host:port, "auto" (loopback, {METRICS_DISTANCE} ports above '
             'the first listener) or "off"'
@@ -191,7 +191,8 @@ def check_dialled(listeners: Sequence[ListenerConfig]) -> None:
             raise StartError(f"{text}: set `advertise` to the host:port that clients reach")
 
 
-def _is_endpoint(text: str) -> bool:
+def is_endpoint(text: str) -> bool:
+    """Return True for "host:port"."""
     host, _, port = text.rpartition(":")
     return bool(host) and port.isdecimal() and int(port) <= _MAX_PORT
 

@@ -15,7 +15,7 @@ from logboom.wire.event_log import log_event
 from logboom.wire.exposition import Snapshot, families_of, write
 from logboom.wire.health import report
 from logboom.wire.listeners import is_loopback, metrics_address
-from logboom.wire.page_server import FindPage, Page, PageServer
+from logboom.wire.page_server import TEXT, FindPage, Page, PageServer
 from logboom.wire.snapshot_desk import HoldClock, SnapshotDesk
 
 LIVE_S: Final = 10.0
@@ -29,7 +29,6 @@ PIECE_S: Final = 0.001
 PAUSE_S: Final = 0.00005
 """How long that chance is at least, in seconds."""
 JSON: Final = "application/json"
-TEXT: Final = "text/plain; charset=utf-8"
 INDEX: Final = """\
 logboom {kind} {node}
 

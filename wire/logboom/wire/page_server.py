@@ -35,7 +35,7 @@ UNREAD_S: Final = 0.2
 SHORT_S: Final = 0.2
 """Seconds for which no connection is accepted after there was no descriptor or memory for one."""
 _SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_TEXT: Final = "text/plain; charset=utf-8"
+TEXT: Final = "text/plain; charset=utf-8"
 _log = logging.getLogger("logboom.wire.metrics")
 
 
@@ -252,7 +252,7 @@ class _Handler(BaseHTTPRequestHandler):
             text = "only GET and HEAD are answered"
         else:
             text = status.phrase
-        self._answer(Page(status, _TEXT, f"{text}\n".encode()))
+        self._answer(Page(status, TEXT, f"{text}\n".encode()))
 
     def _answer(self, page: Page) -> None:
         self.send_response(page.status)

@@ -9,7 +9,6 @@ know different settings, and must still agree on their state. A node ignores wha
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
@@ -48,6 +47,8 @@ LOGGERS: Final = (
 )
 """Loggers of the nodes, without the `logboom.` in front; `log_level.nodes` includes those below."""
 DAY_MS: Final = 86_400_000
+MAX_VALUE: Final = 2**53
+"""Greatest value of a setting: what is computed with it still fits into messages."""
 
 
 class Setting(Struct, frozen=True, kw_only=True):
@@ -58,7 +59,7 @@ class Setting(Struct, frozen=True, kw_only=True):
     default: Value
     unit: str = ""
     least: float = 0
-    most: float = math.inf
+    most: float = MAX_VALUE
     choices: tuple[str, ...] = ()
     help: str
     of_brokers: bool = True
@@ -83,7 +84,7 @@ class Setting(Struct, frozen=True, kw_only=True):
             value: int | float = int(text) if self.kind == "whole" else float(text)
         except ValueError:
             raise self._wrong(text) from None
-        if not self.least <= value <= self.most or not math.isfinite(value):
+        if not self.least <= value <= self.most:  # neither is nan
             raise self._wrong(text)
         return value
 
@@ -93,7 +94,7 @@ class Setting(Struct, frozen=True, kw_only=True):
             return ", ".join(self.choices)
         kind = "a whole number" if self.kind == "whole" else "a number"
         unit = f" of {self.unit}" if self.unit else ""
-        if math.isinf(self.most):
+        if self.most == MAX_VALUE:
             return f"{kind}{unit} from {self.least:g} on"
         return f"{kind}{unit} from {self.least:g} to {self.most:g}"
 

@@ -49,6 +49,7 @@ class Sight(NamedTuple):
 
 
 TopicById: TypeAlias = Callable[[int], str | None]
+"""Topic id → name; None: there is no such topic."""
 
 
 def shown_group(view: GroupView, sight: Sight, name_of: TopicById) -> GroupView:

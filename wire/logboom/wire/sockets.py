@@ -40,6 +40,7 @@ from logboom.wire.frames import Frame, id_of
 from logboom.wire.hello import PeerKind
 from logboom.wire.key_pair import KeyPair, Secret
 from logboom.wire.listener_gate import ListenerGate
+from logboom.wire.listeners import is_endpoint
 from logboom.wire.messages import MAX_BATCH_BYTES
 from logboom.wire.peer_routes import PeerRoutes
 from logboom.wire.server_keys import KeyChoice, ServerKeys
@@ -865,7 +866,6 @@ def check_endpoint(text: str) -> str:
     Raises:
         StartError: BAD_CONFIG, with the rule.
     """
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65_535:
+    if not is_endpoint(text):
         raise StartError(f"{text!r} is not an endpoint: write host:port, e.g. 127.0.0.1:7711")
     return text

@@ -15,8 +15,8 @@ from msgspec import Struct
 from logboom.client.admin_flows import group_flows, subscription_flows
 from logboom.client.admin_flows.offset_resets import ResetRequest, reset_offsets
 from logboom.client.calls import AskLeader
-from logboom.client.fetch.message_flows import EVERYTHING, offsets, pull
-from logboom.client.fetch.retry_copies import ATTEMPT_HEADER, CAUSE, ORIGIN
+from logboom.client.fetch.message_flows import EVERYTHING, get_message, offsets, pull
+from logboom.client.fetch.retry_copies import ATTEMPT_HEADER, ORIGIN, attempt_of, cause_of
 from logboom.client.flows import Flow
 from logboom.client.results import Message
 from logboom.wire.base import WireMessage
@@ -87,14 +87,8 @@ def is_subscription(owner: str) -> bool:
 
 def dead_letter(message: Message) -> DeadLetter:
     """Return a dead letter with what its headers say."""
-    headers = message.headers or {}
-    attempts = headers.get(ATTEMPT_HEADER, b"")
-    return DeadLetter(
-        message,
-        headers.get(ORIGIN, b"").decode("utf-8", "replace"),
-        int(attempts) if attempts.isdigit() else None,
-        headers.get(CAUSE, b"").decode("utf-8", "replace"),
-    )
+    origin = (message.headers or {}).get(ORIGIN, b"").decode("utf-8", "replace")
+    return DeadLetter(message, origin, attempt_of(message), cause_of(message))
 
 
 def redriven_headers(message: Message) -> dict[str, bytes]:
@@ -129,6 +123,16 @@ def summary(owner: str, timeout: float) -> Flow[DeadLetterSummary]:
     return DeadLetterSummary(owner, queues, found[0].message.timestamp_ms if found else None)
 
 
+def get(owner: str, queue: int, offset: int, timeout: float) -> Flow[DeadLetter]:
+    """Return one dead letter.
+
+    Raises:
+        OffsetOutOfRange: there is none.
+    """
+    message = yield from get_message(DLQ_PREFIX + owner, queue, offset, timeout)
+    return dead_letter(message)
+
+
 def read(
     owner: str, queues: Sequence[DeadLetterQueue], most: int, timeout: float
 ) -> Flow[list[DeadLetter]]:
@@ -143,7 +147,9 @@ def read(
             )
             some = [message for message in result.messages if message.offset < each.end]
             found += map(dead_letter, some)
-            at = some[-1].offset + 1 if some else each.end
+            if result.next_offset <= at:
+                break
+            at = result.next_offset
     return found
 
 

@@ -66,12 +66,6 @@ def delayed(topic: str, timeout: float, most: int = DEFAULT_LIMIT) -> Flow[Delay
     return DelayedBatches(found[:most], more or len(found) > most)
 
 
-def parking_of(batch: DelayedBatch) -> Parking:
-    """Return where a batch waits, to recall it."""
-    place = (batch.topic, batch.queue, batch.offset, batch.side)
-    return Parking(*place, batch.due_ms, batch.topic_id)
-
-
 def parked_at(text: str, timeout: float) -> Flow[Parking]:
     """Return the place that a text of the form orders/0/17.2 names.
 

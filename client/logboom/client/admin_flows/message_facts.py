@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from logboom.client.admin_flows.backup_flows import EntryRange, FetchedEntries, fetch_entries
+from logboom.client.admin_flows.dead_letter_flows import REDRIVE
 from logboom.client.admin_flows.group_flows import described, groups, member_states
 from logboom.client.admin_flows.group_lag import GroupReport
 from logboom.client.admin_flows.message_life import (
@@ -31,7 +32,7 @@ from logboom.client.fetch.message_flows import (
     pull,
     unexpected,
 )
-from logboom.client.fetch.retry_copies import ATTEMPT_HEADER, CAUSE, ORIGIN
+from logboom.client.fetch.retry_copies import ORIGIN, attempt_of, cause_of
 from logboom.client.flows import Flow, check_queues
 from logboom.client.groups.offset_tracker import OffsetTracker
 from logboom.client.results import Message, messages_of
@@ -69,9 +70,6 @@ DENIED: Final = frozenset({"FORBIDDEN", "UNAUTHENTICATED"})
 WAITING_DENIED: Final = (
     "retries that wait for their time are read with the cluster key, or the right `admin cluster`"
 )
-REDRIVE: Final = "redrive"
-"""The subscription that acknowledges dead letters of a subscription that were sent again."""
-
 
 _Waiting: TypeAlias = dict[EntryPosition, tuple[EntryPosition, list[CopyFacts]]]
 """Where copies are parked → where they were parked first, and the copies."""
@@ -164,9 +162,8 @@ def parked_facts(
 ) -> Flow[ParkedFacts | None]:
     """Read the entry that parked a batch, as far as it is still there and may be read."""
     # The leader compares the epoch before the entry, which nobody tells: it is seldom far back.
-    for epoch in (*range(head.leader_epoch, head.leader_epoch - EPOCHS_TRIED, -1), -1):
-        if epoch < -1:
-            continue
+    last = max(head.leader_epoch - EPOCHS_TRIED, -1)
+    for epoch in (*range(head.leader_epoch, last, -1), -1):
         wanted = EntryRange(topic.name, topic.id, queue, at, epoch, 1)
         try:
             found: FetchedEntries = yield from fetch_entries(wanted, timeout)
@@ -362,14 +359,13 @@ def _readable(topic: TopicView, queue: int, search: _Search, found: list[CopyFac
 
 
 def _copy(message: Message, stored_ms: int, due_ms: int | None) -> CopyFacts:
-    headers = message.headers or {}
-    attempt = headers.get(ATTEMPT_HEADER, b"")
+    attempt = attempt_of(message)
     return CopyFacts(
         message.topic,
         message.queue,
         message.offset,
-        int(attempt) if attempt.isdigit() else 1,
-        headers.get(CAUSE, b"").decode("utf-8", "replace"),
+        1 if attempt is None else attempt,
+        cause_of(message),
         stored_ms,
         due_ms,
     )

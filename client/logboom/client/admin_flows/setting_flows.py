@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
-from logboom.client.calls import AskNode, AskRaftLeader, ProposeCommand
+from logboom.client.calls import AskRaftLeader, ProposeCommand
 from logboom.client.fetch.message_flows import unexpected
-from logboom.client.flows import Flow, known_nodes, nodes_to_ask
+from logboom.client.flows import Flow, ask_nodes
 from logboom.client.results import NodeConfig
 from logboom.wire.commands import Barrier, CommandResult
 from logboom.wire.errors import Forbidden, LogboomError, Unavailable
@@ -60,16 +61,11 @@ def describe_config(node: str, timeout: float) -> Flow[list[NodeConfig]]:
     Raises:
         UnknownResource: there is no such node.
     """
-    view = yield from known_nodes(timeout)
     found = []
-    for name, endpoint, patience in nodes_to_ask(view, node):
-        patience = min(patience, timeout)
-        message = DescribeConfig(0, int(patience * 1000))
-        try:
-            answer, _ = yield AskNode(endpoint, message, patience)
-        except LogboomError as error:
-            found.append(NodeConfig(name, "", [], str(error)))
-            continue
-        if isinstance(answer, ConfigDescribed):
+    asked = yield from ask_nodes(node, partial(DescribeConfig, 0), timeout)
+    for name, _, _, answer in asked:
+        if isinstance(answer, LogboomError):
+            found.append(NodeConfig(name, "", [], str(answer)))
+        elif isinstance(answer, ConfigDescribed):
             found.append(NodeConfig(name, answer.role, answer.entries))
     return found

@@ -13,7 +13,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 
@@ -140,12 +140,12 @@ class Producer(ProducerBase):
             return self._now_or_late(topic, options, send, ManyFuture)
 
         def create() -> ManyFuture:
-            with _creating(creation):
+            with creation:
                 future = send()
             creation.added(future.batches)
             return future
 
-        with _creating(creation):
+        with creation:
             options["headers"] = creation.spread(options.get("headers"), len(values))
             return self._now_or_late(topic, options, create, ManyFuture, creation)
 
@@ -158,12 +158,12 @@ class Producer(ProducerBase):
             return self._now_or_late(topic, options, send, asyncio.Future)
 
         def create() -> SendFuture:
-            with _creating(creation):
+            with creation:
                 future = self._buffer.send(topic, value, **options)
             creation.added([self._noted])
             return future
 
-        with _creating(creation):
+        with creation:
             options["headers"] = {**(options.get("headers") or {}), **creation.headers}
             return self._now_or_late(topic, options, create, asyncio.Future, creation)
 
@@ -318,17 +318,6 @@ class Producer(ProducerBase):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await wait_done(room)
-
-
-@contextlib.contextmanager
-def _creating(creation: Creation) -> Iterator[None]:
-    """End a creation that fails: at once, or when the message finds no buffer later."""
-    try:
-        yield
-    # Whatever refuses the message; it is raised again.
-    except BaseException as error:
-        creation.fail(error)
-        raise
 
 
 def _mark_retrieved(future: asyncio.Future[Any]) -> None:

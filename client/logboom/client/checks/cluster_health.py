@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Final
 
 from logboom.wire.messages import StatsResult
+from logboom.wire.restart_check import copies_needed
 from logboom.wire.view import QueueView, TopicConfig, View
 
 RAFT_LEADER: Final = "raft leader"
@@ -75,7 +76,7 @@ class ClusterStatus:
     def takes_writes(self, config: TopicConfig, queue: QueueView) -> bool:
         """True if an acks=all write to the queue can be acknowledged."""
         here = self.in_sync(queue)
-        if self.leader(queue) is None or len(here) < _needed(config.min_in_sync, queue):
+        if self.leader(queue) is None or len(here) < copies_needed(config, queue):
             return False
         # Only the Raft leader removes a dead broker from the ISR; until then writes wait for it.
         return len(here) == len(queue.isr) or self.raft_leader is not None
@@ -84,13 +85,3 @@ class ClusterStatus:
 def leads(stats: StatsResult) -> bool:
     """True if a name server reports that it leads."""
     return stats.role == RAFT_LEADER
-
-
-def _needed(min_in_sync: int, queue: QueueView) -> int:
-    """Return the number of copies that an acks=all write needs.
-
-    Fewer copies could be lost with a minority of the replicas (see docs/SAFETY.md, Q7). Replicas
-    that are just being added do not count.
-    """
-    replicas = len(queue.replicas) - len(queue.adding)
-    return min(min_in_sync or replicas // 2 + 1, replicas)

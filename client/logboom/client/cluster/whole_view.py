@@ -16,6 +16,8 @@ class WholeView:
     def __init__(self) -> None:
         self._routes = Routes()
         self._settings: list[SettingView] | None = None
+        """None: they are not shown to this user."""
+        self._features = 0
 
     @property
     def version(self) -> int:
@@ -30,9 +32,12 @@ class WholeView:
             if not view.full:
                 return None
             self._routes = Routes()
-        if view.full or view.settings is not None:
-            self._settings = view.settings
         routes = self._routes
+        if view.version >= routes.version:
+            # An older answer may come later, and then it takes nothing back.
+            self._features = view.features
+            if view.full or view.settings is not None:
+                self._settings = view.settings
         routes.update(view)
         if routes.version < at_least:
             return None
@@ -47,5 +52,5 @@ class WholeView:
             routes.name_servers,
             view.raft_leader,
             settings=self._settings,
-            features=view.features,
+            features=self._features,
         )

@@ -23,6 +23,8 @@ DEAD: Final = -1.0
 """Takes the place of a delay: no more retries, the message is a dead letter."""
 MAX_CAUSE: Final = 1024
 """Maximum characters of a cause."""
+MAX_DIGITS: Final = 18
+"""Maximum digits of a number in a header: more do not fit into 64 bits."""
 FIRST_LEVEL: Final = 3
 """The delay level after the first failure (RocketMQ: 3 + failed attempts)."""
 
@@ -57,16 +59,34 @@ def copy_headers(message: Message, attempt: int, cause: str) -> dict[str, bytes]
 def restore_original(message: Message) -> Message:
     """Return the original message of a retry: its topic, queue, offset, and the attempt."""
     headers = message.headers or {}
-    origin = headers.get(ORIGIN, b"").decode("utf-8", "replace").rsplit("/", 2)
-    attempt = headers.get(ATTEMPT_HEADER, b"")
+    topic, *place = headers.get(ORIGIN, b"").rsplit(b"/", 2)
+    attempt = attempt_of(message)
     read_from = (message.topic, message.queue, message.offset)
-    if len(origin) != 3 or not (origin[1].isdigit() and origin[2].isdigit()):
-        return message  # somebody else wrote the message there
+    match list(map(_number, place)):
+        case [int(queue), int(offset)]:
+            pass
+        case _:
+            return message  # somebody else wrote the message there
     return msgspec.structs.replace(
         message,
-        topic=origin[0],
-        queue=int(origin[1]),
-        offset=int(origin[2]),
-        attempt=int(attempt) if attempt.isdigit() else 2,
+        topic=topic.decode("utf-8", "replace"),
+        queue=queue,
+        offset=offset,
+        attempt=2 if attempt is None else attempt,
         read_from=read_from,
     )
+
+
+def attempt_of(message: Message) -> int | None:
+    """Return the attempt that the headers of a copy name; None: they name none."""
+    return _number((message.headers or {}).get(ATTEMPT_HEADER, b""))
+
+
+def cause_of(message: Message) -> str:
+    """Return why the last attempt failed, as the headers of a copy tell it; "" if they do not."""
+    return (message.headers or {}).get(CAUSE, b"").decode("utf-8", "replace")
+
+
+def _number(text: bytes) -> int | None:
+    """Return a number that a client may have written, and None for anything else."""
+    return int(text) if text.isdigit() and len(text) <= MAX_DIGITS else None

@@ -81,6 +81,9 @@ class ConsumerTracer:
         Args:
             count: count the messages as delivered, too, because nobody polls for them.
         """
+        if not messages:  # of a poll that returned nothing
+            yield None
+            return
         first = messages[0]
         attributes = {**operation("process", "process", first.topic), **self._reader}
         contexts = sampled_contexts(messages)

@@ -31,7 +31,7 @@ SHARED_S: Final = 0.1
 
 
 class Creation:
-    """The creation of messages that are being sent."""
+    """The creation of messages that are being sent. It fails with what is raised within `with`."""
 
     __slots__ = ("_ended", "_span", "_tracer", "began", "context", "failed", "headers", "topic")
 
@@ -47,6 +47,14 @@ class Creation:
         self.began = time.monotonic()
         self.headers = headers_of(span)
         """The headers to add."""
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        # Whatever refuses the messages; it is raised again.
+        if error is not None:
+            self.fail(error)
 
     def spread(
         self, headers: Sequence[Mapping[str, bytes] | None] | None, count: int

@@ -7,8 +7,8 @@ To serve it within another application:
     ...
     await exporter.aclose()
 
-or the route `metrics_route(exporter)` of `logboom.console.exporter.scrape_app`. Nothing is
-asked before the first call of `metrics`, and nothing in the background.
+`scrape(exporter, request)` of `logboom.console.exporter.scrape_app` does the second line for
+Starlette. Nothing is asked before the first call of `metrics`, and nothing in the background.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ from msgspec import Struct, field
 
 from logboom.client.admin_flows.dead_letter_flows import REDRIVE
 from logboom.client.admin_flows.open_transactions import OpenTransactions
-from logboom.client.groups.offset_tracker import OffsetTracker
-from logboom.wire.errors import DamagedBatch
+from logboom.console.consumer_survey import unfinished
 from logboom.wire.group_view import UNKNOWN_START
 from logboom.wire.names import DLQ_PREFIX
 from logboom.wire.operation_messages import ClusterDescribed
@@ -104,16 +103,8 @@ def group_backlogs(
 
 
 def _backlog(queue: QueueSurvey, committed: int, ranges: bytes) -> Backlog:
-    floor = max(committed, queue.start)
-    count = max(0, queue.end - floor)
-    if ranges and count:
-        try:
-            tracker = OffsetTracker(committed, ranges)
-        except DamagedBatch:
-            tracker = OffsetTracker(committed)  # of a later version
-        tracker.finish(0, queue.start)  # nobody has to handle what retention removed
-        floor, count = tracker.floor, tracker.unfinished(queue.end)
-    return Backlog(count, (queue.topic_id, queue.queue, floor))
+    count, first = unfinished(queue, committed, ranges)
+    return Backlog(count, (queue.topic_id, queue.queue, first))
 
 
 def subscriptions_of(

@@ -1,4 +1,4 @@
-"""The exporter over HTTP: GET /metrics, alone or among the routes of another application."""
+"""The exporter over HTTP: GET /metrics, alone, or as a page of the console."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ INDEX: Final = """<!doctype html>
 """
 
 
-def metrics_route(exporter: ClusterExporter) -> Route:
-    """Return the route GET /metrics."""
-
-    async def answer(request: Request) -> Response:
-        text, content_type = await exporter.metrics(request.headers.get("accept", ""))
-        return Response(text, headers={"content-type": content_type, "cache-control": "no-store"})
-
-    return Route("/metrics", answer)
+async def scrape(exporter: ClusterExporter, request: Request) -> Response:
+    """Return the metrics, in the format that the request accepts."""
+    text, content_type = await exporter.metrics(request.headers.get("accept", ""))
+    return Response(text, headers={"content-type": content_type, "cache-control": "no-store"})
 
 
 def scrape_routes(exporter: ClusterExporter) -> list[Route]:
     """Return the routes of an exporter that runs alone."""
 
+    async def metrics(request: Request) -> Response:
+        return await scrape(exporter, request)
+
     async def index(_: Request) -> Response:
         return HTMLResponse(INDEX)
 
-    return [metrics_route(exporter), Route("/", index)]
+    return [Route("/metrics", metrics), Route("/", index)]

@@ -61,7 +61,6 @@ class PlannerModel:
     text: str
     reasons: tuple[str, ...]
     facts: tuple[tuple[str, str], ...]
-    balance_mode: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +265,6 @@ def build_planner(described: ClusterDescribed) -> PlannerModel:
             ("Dead brokers are replaced", replaced),
             ("Throttle of moves", throttle),
         ),
-        balance_mode=planner.balance_mode,
     )
 
 

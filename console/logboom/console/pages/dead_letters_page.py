@@ -18,7 +18,16 @@ from logboom.console.consumer_survey import DeadLetterCount
 from logboom.console.job_states import JobState
 from logboom.console.widgets.data_table import Row, TableColumn, TableModel, Tone, build_table
 from logboom.console.widgets.page_query import PageQuery, path_of
-from logboom.console.widgets.value_views import SHOW_AS, ValueView, as_text, short_bytes, view_value
+from logboom.console.widgets.value_views import (
+    ValueView,
+    ViewLink,
+    as_text,
+    asked_view,
+    short_bytes,
+    shown_headers,
+    view_links,
+    view_value,
+)
 
 CAUSES_SHOWN: Final = 3
 COUNTS: Final = (200, 1_000, 5_000)
@@ -88,7 +97,6 @@ class DeadLettersModel:
     whole: bool
     """True if all that there are were read."""
     again: bool
-    cause: str
     causes: tuple[CauseCount, ...]
     table: TableModel
     counts: tuple[tuple[int, str, bool], ...]
@@ -112,7 +120,7 @@ class DeadLetterModel:
     timestamp_ms: int
     key: ValueView | None
     value: ValueView
-    views: tuple[tuple[str, str, bool], ...]
+    views: tuple[ViewLink, ...]
     headers: tuple[tuple[str, str], ...]
     is_open: bool
     """False if it was sent again."""
@@ -288,7 +296,6 @@ def build_letters(
         read=len(letters),
         whole=len(letters) >= total,
         again=again,
-        cause=asked,
         causes=causes,
         table=table,
         counts=tuple(
@@ -305,8 +312,6 @@ def build_letter(
 ) -> DeadLetterModel:
     """Return one letter."""
     message = letter.message
-    show_as = query.text("as", "auto")
-    show_as = show_as if show_as in SHOW_AS else "auto"
     queue = next(each for each in summary.queues if each.queue == message.queue)
 
     def place_url(offset: int) -> str:
@@ -326,11 +331,9 @@ def build_letter(
         ),
         timestamp_ms=message.timestamp_ms,
         key=None if message.key is None else view_value(message.key),
-        value=view_value(message.value, show_as),
-        views=tuple((each, query.url(**{"as": each}), each == show_as) for each in SHOW_AS),
-        headers=tuple(
-            (name, short_bytes(value)) for name, value in (message.headers or {}).items()
-        ),
+        value=view_value(message.value, asked_view(query)),
+        views=view_links(query),
+        headers=shown_headers(message.headers),
         is_open=message.offset >= queue.begun,
         previous_url=place_url(message.offset - 1),
         next_url=place_url(message.offset + 1),

@@ -12,12 +12,12 @@ from logboom.client.admin_flows.group_lag import GroupDescription, GroupMember, 
 from logboom.client.admin_flows.offset_resets import OffsetReset
 from logboom.client.written_values import duration_text
 from logboom.console.consumer_survey import ConsumerHistory, QueuePlace
-from logboom.console.pages.groups_page import LATE_MS, STATES
+from logboom.console.pages.groups_page import LATE_MS, STATES, state_of
 from logboom.console.widgets.chart_data import ChartModel, ChartSeries
 from logboom.console.widgets.data_table import Row, TableColumn, TableModel, Tone, build_table
 from logboom.console.widgets.page_query import PageQuery, path_of
 from logboom.wire.group_view import GroupConfig
-from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from logboom.wire.names import RETRY_PREFIX
 
 MAX_LINES: Final = 6
 """Queues in the chart: those with the greatest lags."""
@@ -57,9 +57,13 @@ class GroupModel:
     dead_letters: int | None
     """Dead letters that were not sent again; None: the group has no dead-letter topic."""
     dead_letters_url: str
-    retry_topic: str
-    commands: tuple[tuple[str, ...], ...]
-    """Words after `logboom` of commands that show the same."""
+    command: tuple[str, ...]
+    """Words after `logboom` of the command that shows the same."""
+
+    @property
+    def is_late(self) -> bool:
+        """True if the oldest unfinished message waits for long."""
+        return (self.age_ms or 0) >= LATE_MS
 
 
 def _topic_url(row: Row) -> str:
@@ -202,17 +206,6 @@ def setting_text(name: str, value: Any) -> str:
     return str(value)
 
 
-def group_state(group: GroupDescription) -> str:
-    """Return the state of a group, one of `STATES`."""
-    if group.config.paused:
-        return "paused"
-    if not group.members:
-        return "empty"
-    if group.fault:
-        return "fault"
-    return "stable" if group.target_epoch >= group.group_epoch else "rebalancing"
-
-
 def stuck_queues(queues: Sequence[GroupQueue]) -> tuple[StuckQueues, ...]:
     """Return the reasons why queues make no progress, those with the greatest lag first."""
     found: dict[str, list[GroupQueue]] = {}
@@ -270,7 +263,7 @@ def build_group(
     own = [each for each in group.queues if each.topic != RETRY_PREFIX + group.name]
     known = [each.lag for each in group.queues if each.lag is not None]
     ages = [each.age_ms for each in group.queues if each.age_ms is not None]
-    state = group_state(group)
+    state = state_of(group)
     retries = sum(each.lag or 0 for each in group.queues if each not in own)
     facts = (
         ("Members", f"{len(group.members):,}"),
@@ -325,11 +318,7 @@ def build_group(
         age_ms=max(ages, default=None),
         dead_letters=dead_letters,
         dead_letters_url=path_of("dead-letters", group.name),
-        retry_topic=RETRY_PREFIX + group.name,
-        commands=(
-            ("group", "describe", group.name),
-            ("topic", "describe", DLQ_PREFIX + group.name),
-        )[: 1 if dead_letters is None else 2],
+        command=("group", "describe", group.name),
     )
 
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from logboom.client.admin_flows.group_lag import GroupDescription
 from logboom.console.consumer_survey import ConsumerHistory, ConsumerSurvey, GroupProgress
 from logboom.console.widgets.data_table import Row, TableColumn, TableModel, Tone, build_table
+from logboom.console.widgets.filter_chips import FilterChip, state_chip
 from logboom.console.widgets.page_query import PageQuery, path_of
 from logboom.wire.group_view import GroupSummary
 
@@ -24,37 +26,30 @@ LATE_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class StateLink:
-    """A link that shows the groups of one state."""
-
-    title: str
-    count: int
-    url: str
-    current: bool
-    tone: Tone = ""
-
-
-@dataclass(frozen=True, slots=True)
 class GroupsModel:
     """The list of groups."""
 
     table: TableModel
-    states: tuple[StateLink, ...]
+    states: tuple[FilterChip, ...]
     silent: tuple[str, ...]
     """Brokers that did not answer, so that some lags are missing."""
     surveyed: bool
     """False while the first survey is under way."""
 
 
-def state_of(summary: GroupSummary) -> str:
+def state_of(group: GroupSummary | GroupDescription) -> str:
     """Return the state of a group, one of `STATES`."""
-    if summary.paused:
+    if isinstance(group, GroupSummary):
+        paused, members = group.paused, group.member_count
+    else:
+        paused, members = group.config.paused, len(group.members)
+    if paused:
         return "paused"
-    if not summary.member_count:
+    if not members:
         return "empty"
-    if summary.fault:
+    if group.fault:
         return "fault"
-    return "stable" if summary.target_epoch >= summary.group_epoch else "rebalancing"
+    return "stable" if group.target_epoch >= group.group_epoch else "rebalancing"
 
 
 def _state_tone(row: Row) -> Tone:
@@ -123,18 +118,13 @@ def build_groups(
         by_state[state_of(each.summary)].append(each)
     chosen = {"": standings, "late": late, "stuck": stuck, **by_state}.get(asked, standings)
 
-    def link(title: str, state: str, count: int, tone: Tone) -> StateLink:
-        return StateLink(
-            title, count, query.url(state=state, page=None), asked == state, tone if count else ""
-        )
-
-    states = [link("All", "", len(standings), "")]
+    states = [state_chip(query, "All", "", len(standings))]
     if late:
-        states.append(link("A minute behind and more", "late", len(late), "warning"))
+        states.append(state_chip(query, "A minute behind and more", "late", len(late), "warning"))
     if stuck:
-        states.append(link("Behind without members", "stuck", len(stuck), "failed"))
+        states.append(state_chip(query, "Behind without members", "stuck", len(stuck), "failed"))
     states += [
-        link(state.capitalize(), state, len(found), STATES[state])
+        state_chip(query, state.capitalize(), state, len(found), STATES[state])
         for state, found in by_state.items()
         if found
     ]

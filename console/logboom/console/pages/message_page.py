@@ -11,7 +11,15 @@ from logboom.console.pages.topic_page import TopicHead
 from logboom.console.widgets.data_table import Tone
 from logboom.console.widgets.formats import count_text, size_text, span_text, time_text
 from logboom.console.widgets.page_query import PageQuery, path_of
-from logboom.console.widgets.value_views import SHOW_AS, ValueView, as_text, short_bytes, view_value
+from logboom.console.widgets.value_views import (
+    ValueView,
+    ViewLink,
+    as_text,
+    asked_view,
+    shown_headers,
+    view_links,
+    view_value,
+)
 
 EVENT_TONES: Mapping[str, Tone] = {
     "finished": "ok",
@@ -66,9 +74,7 @@ class MessageModel:
     facts: tuple[tuple[str, str], ...]
     key: ValueView | None
     value: ValueView | None
-    show_as: str
-    views: tuple[tuple[str, str, bool], ...]
-    """Title, link and whether it is current, of each way to show the value."""
+    views: tuple[ViewLink, ...]
     headers: tuple[tuple[str, str], ...]
     previous_url: str
     next_url: str
@@ -82,8 +88,6 @@ class MessageModel:
 
 def build_message(head: TopicHead, life: MessageLife, query: PageQuery) -> MessageModel:
     """Return one message with its life."""
-    show_as = query.text("as", "auto")
-    show_as = show_as if show_as in SHOW_AS else "auto"
     message = life.message
     return MessageModel(
         head=head,
@@ -92,13 +96,9 @@ def build_message(head: TopicHead, life: MessageLife, query: PageQuery) -> Messa
         state=STATE_TEXTS[life.state],
         facts=_facts(life),
         key=None if message is None or message.key is None else view_value(message.key),
-        value=None if message is None else view_value(message.value, show_as),
-        show_as=show_as,
-        views=tuple((each, query.url(**{"as": each}), each == show_as) for each in SHOW_AS),
-        headers=tuple(
-            (name, short_bytes(value))
-            for name, value in ((message.headers or {}) if message else {}).items()
-        ),
+        value=None if message is None else view_value(message.value, asked_view(query)),
+        views=view_links(query),
+        headers=shown_headers(None if message is None else message.headers),
         previous_url=path_of("topics", life.topic, life.queue, life.offset - 1)
         if life.offset > life.first
         else "",

@@ -12,7 +12,14 @@ from logboom.client.written_values import reset_target
 from logboom.console.pages.topic_page import TopicHead
 from logboom.console.widgets.data_table import TableColumn, TableModel, build_table
 from logboom.console.widgets.page_query import PageQuery, path_of
-from logboom.console.widgets.value_views import SHOW_AS, ValueView, short_bytes, view_value
+from logboom.console.widgets.value_views import (
+    SHOW_AS,
+    ValueView,
+    asked_view,
+    short_bytes,
+    shown_headers,
+    view_value,
+)
 from logboom.wire.errors import InvalidRequest
 
 Begin: TypeAlias = Literal["newest", "oldest", "offset", "time", "key"]
@@ -92,6 +99,11 @@ class MessagesModel:
     stop_url: str
     note: str
     """What was not looked at, in words."""
+    begins: tuple[tuple[str, str], ...] = BEGIN_CHOICES
+    limits: tuple[int, ...] = LIMITS
+    ways: tuple[str, ...] = SHOW_AS
+    """Ways to show values."""
+    keep_rows: int = KEEP_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +137,6 @@ def read_wish(query: PageQuery) -> MessagesWish:
     begin: Any = query.text("from", "newest")
     queue = query.text("queue")
     limit = query.number("limit", LIMITS[0])
-    show_as = query.text("as", "auto")
     if queue and not _is_whole(queue):
         raise InvalidRequest(f"queue {queue[:60]!r}: queues are numbers")
     return MessagesWish(
@@ -135,7 +146,7 @@ def read_wish(query: PageQuery) -> MessagesWish:
         filter=query.text("filter"),
         tags=query.text("tags"),
         limit=limit if limit in LIMITS else LIMITS[0],
-        show_as=show_as if show_as in SHOW_AS else "auto",
+        show_as=asked_view(query),
         live=query.text("live") == "1",
         after=read_positions(query.text("after")),
         before=read_positions(query.text("before")),
@@ -257,14 +268,13 @@ def positions_before(
 
 def message_row(message: Message, show_as: str = "auto") -> MessageRow:
     """Return the row of a message."""
-    headers = message.headers or {}
     return MessageRow(
         message=message,
         href=path_of("topics", message.topic, message.queue, message.offset),
         key=short_bytes(message.key),
         value=view_value(message.value, show_as),
         size_bytes=message_bytes(message),
-        headers=tuple((name, short_bytes(value)) for name, value in headers.items()),
+        headers=shown_headers(message.headers),
     )
 
 

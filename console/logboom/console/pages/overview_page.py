@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -114,9 +114,12 @@ def build_overview(data: OverviewData, history: ClusterHistory, now_ms: int) -> 
     wrong.sort(key=lambda result: result.result != "failed")
     failed = sum(result.result == "failed" for result in wrong)
     verdict, tone = _verdict(failed, len(wrong) - failed)
+    name_servers = [server.id for server in data.view.name_servers]
     findings = tuple(
         OverviewProblem(
-            result, "failed" if result.result == "failed" else "warning", page_of(result.check)
+            result,
+            "failed" if result.result == "failed" else "warning",
+            page_of(result.check, name_servers),
         )
         for result in wrong[:MAX_FINDINGS]
     )
@@ -210,7 +213,7 @@ def subscription_findings(survey: ConsumerSurvey) -> Iterator[CheckResult]:
             yield CheckResult(f"subscription {topic}/{name}", "warning", found, fix)
 
 
-def page_of(check: str) -> str:
+def page_of(check: str, name_servers: Collection[str] = ()) -> str:
     """Return the page that shows more of what a check is about; "" if there is none."""
     what, _, name = check.partition(" ")
     match what:
@@ -223,8 +226,11 @@ def page_of(check: str) -> str:
             return link("/topics", {"sort": "-out_of_sync"})
         case "transactions" | "half":
             return "/transactions"
-        case "node" | "brokers" | "mode" | "moves" | "disk" | "store" | "lease" | "registration":
-            return "/nodes"
+        case "brokers" | "moves":
+            return "/brokers"
+        case "node" | "mode" | "disk" | "store" | "old" | "lease" | "registration":
+            node = name.rpartition(" ")[2]  # "node b1", "disk of b1", "old stores of b1"
+            return "/name-servers" if node in name_servers else path_of("brokers", node)
     return ""
 
 
@@ -241,7 +247,7 @@ def _tiles(data: OverviewData, history: ClusterHistory) -> Iterator[OverviewTile
         "Brokers",
         f"{alive} of {len(data.view.brokers)}",
         "alive",
-        "/nodes",
+        "/brokers",
         "" if alive == len(data.view.brokers) else "failed",
     )
     here = [server for server in data.view.name_servers if server.id not in silent]
@@ -249,7 +255,7 @@ def _tiles(data: OverviewData, history: ClusterHistory) -> Iterator[OverviewTile
         "Name servers",
         f"{len(here)} of {len(data.view.name_servers)}",
         f"led by {data.view.raft_leader}" if data.view.raft_leader else "no leader",
-        "/nodes",
+        "/name-servers",
         "" if data.view.raft_leader and len(here) == len(data.view.name_servers) else "failed",
     )
     queues = [queue for topic in data.view.topics for queue in topic.queues]
@@ -313,7 +319,7 @@ def _disk_tile(counters: Sequence[Mapping[str, Any]]) -> OverviewTile:
     full = any(each.get("disk_full") for each in counters)
     tone: Tone = "failed" if full else "warning" if share < 0.1 else ""
     return OverviewTile(
-        "Fullest disk", f"{1 - share:.0%}", f"{size_text(free)} free", "/nodes", tone
+        "Fullest disk", f"{1 - share:.0%}", f"{size_text(free)} free", "/brokers", tone
     )
 
 

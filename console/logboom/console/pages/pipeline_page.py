@@ -148,7 +148,6 @@ def build_pipeline(
         for each in node.connections
         if each.client_id.startswith(SPARK_CLIENT)
     ]
-    times = history.times_s()
     return PipelineModel(
         readers=build_table(
             READER_COLUMNS,
@@ -175,7 +174,7 @@ def build_pipeline(
             sort="client",
             empty="No process of Spark is connected.",
         ),
-        since_s=times[0] if times else None,
+        since_s=history.since_s,
         connected=len({row["client"] for row in processes}),
         unanswered=tuple(f"{node.node}: {node.error}" for node in connections if node.error),
     )

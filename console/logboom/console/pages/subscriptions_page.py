@@ -13,6 +13,7 @@ from logboom.client.results import Message
 from logboom.console.consumer_survey import ConsumerHistory, ConsumerSurvey, SubscriptionProgress
 from logboom.console.widgets.chart_data import ChartModel, ChartSeries
 from logboom.console.widgets.data_table import Row, TableColumn, TableModel, Tone, build_table
+from logboom.console.widgets.filter_chips import FilterChip, state_chip
 from logboom.console.widgets.page_query import PageQuery, path_of
 from logboom.console.widgets.value_views import short_bytes, view_value
 from logboom.wire.subscription_messages import SubscriptionConfig
@@ -21,22 +22,11 @@ SLOTS_SHOWN: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerLink:
-    """A link that shows some subscriptions."""
-
-    title: str
-    count: int
-    url: str
-    current: bool
-    tone: Tone = ""
-
-
-@dataclass(frozen=True, slots=True)
 class SubscriptionsModel:
     """The list of subscriptions."""
 
     table: TableModel
-    choices: tuple[ConsumerLink, ...]
+    choices: tuple[FilterChip, ...]
     topic: str
     all_url: str
     silent: tuple[str, ...]
@@ -113,15 +103,11 @@ def build_subscriptions(survey: ConsumerSurvey, query: PageQuery) -> Subscriptio
     served = [each for each in found if each.consumers]
     chosen = {"alone": alone, "served": served}.get(asked, found)
 
-    def choice(title: str, state: str, count: int, tone: Tone = "") -> ConsumerLink:
-        url = query.url(state=state, page=None)
-        return ConsumerLink(title, count, url, asked == state, tone if count else "")
-
-    choices = [choice("All", "", len(found))]
+    choices = [state_chip(query, "All", "", len(found))]
     if alone:
-        choices.append(choice("Behind without consumers", "alone", len(alone), "failed"))
+        choices.append(state_chip(query, "Behind without consumers", "alone", len(alone), "failed"))
     if served:
-        choices.append(choice("With consumers", "served", len(served), "ok"))
+        choices.append(state_chip(query, "With consumers", "served", len(served), "ok"))
     table = build_table(
         COLUMNS,
         [_row(each) for each in chosen],

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from logboom.client.written_values import bytes_text, counted, duration_text
+from logboom.console.pages.groups_page import STATES, state_of
 from logboom.console.widgets.data_table import Row, TableColumn, TableModel, Tone, build_table
 from logboom.console.widgets.page_query import PageQuery, path_of
-from logboom.wire.names import is_reserved
 from logboom.wire.survey_messages import GroupSurvey
 from logboom.wire.view import QueueView, TopicConfig, TopicView
 
@@ -31,8 +31,6 @@ class TopicHead:
     path: str
     tabs: tuple[TopicTab, ...]
     queues: int
-    reserved: bool
-    """True for a topic of the system."""
     state: str
     tone: Tone
 
@@ -50,9 +48,7 @@ def build_head(topic: TopicView, tab: str) -> TopicHead:
     path = path_of("topics", topic.name)
     tabs = tuple(TopicTab(title, f"{path}{part}", title == tab) for title, part in TABS)
     state, tone = topic_state(topic)
-    return TopicHead(
-        topic.name, path, tabs, len(topic.queues), is_reserved(topic.name), state, tone
-    )
+    return TopicHead(topic.name, path, tabs, len(topic.queues), state, tone)
 
 
 def topic_state(topic: TopicView) -> tuple[str, Tone]:
@@ -293,16 +289,11 @@ class TopicGroupsModel:
     table: TableModel
 
 
-STATE_TONES: Final[Mapping[str, Tone]] = {
-    "fault": "failed",
-    "paused": "warning",
-    "no member": "warning",
-    "rebalancing": "info",
-}
+NO_MEMBER: Final = "no member"
 
 
 def _state_tone(row: Row) -> Tone:
-    return STATE_TONES.get(row["state"], "ok")
+    return "warning" if row["state"] == NO_MEMBER else STATES[row["state"]]
 
 
 GROUP_COLUMNS: Final = (
@@ -347,22 +338,11 @@ def _group_row(
     ]
     return {
         "group": summary.name,
-        "state": group_state(group),
+        # Of a topic's groups one that is empty is no news: somebody should read it.
+        "state": NO_MEMBER if (state := state_of(summary)) == "empty" else state,
         "members": summary.member_count,
         "lag": sum(lags) if lags else None,
         "most_lag": max(lags, default=None),
         "mode": summary.mode,
         "coordinator": summary.coordinator,
     }
-
-
-def group_state(group: GroupSurvey) -> str:
-    """Return the state of a group in a word or two."""
-    summary = group.summary
-    if summary.fault:
-        return "fault"
-    if summary.paused:
-        return "paused"
-    if not summary.member_count:
-        return "no member"
-    return "rebalancing" if summary.target_epoch < summary.group_epoch else "stable"

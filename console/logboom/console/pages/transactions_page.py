@@ -45,6 +45,11 @@ class TransactionsModel:
     """Age of the oldest."""
     more: bool
 
+    @property
+    def is_late(self) -> bool:
+        """True if the oldest waits for so long that somebody should look."""
+        return (self.oldest_ms or 0) >= LATE_MS
+
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactionModel:
@@ -59,13 +64,10 @@ class OpenTransactionModel:
     title: str
     facts: tuple[tuple[str, str], ...]
     since_ms: int
-    checks: int
     batches: TableModel
     messages: TableModel
     unread: str
     """Why its content is not shown; ""."""
-    who: str
-    """What wrote it, as far as its id says so."""
     command: tuple[str, ...]
 
 
@@ -253,13 +255,11 @@ def build_open(
         title="Half message" if each.is_half else "Transaction",
         facts=tuple(facts),
         since_ms=each.since_ms,
-        checks=each.checks,
         batches=build_table(BATCH_COLUMNS, batches, query, title="Parked batches"),
         messages=build_table(
             MESSAGE_COLUMNS, messages, query, name="messages", title="Its first messages"
         ),
         unread=unread,
-        who=who_wrote(each.app_id),
         command=(
             "transaction",
             "show",

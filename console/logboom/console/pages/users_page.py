@@ -314,12 +314,8 @@ class UserModel:
     state: str
     state_tone: Tone
     is_disabled: bool
-    is_node: bool
-    facts: tuple[tuple[str, str], ...]
     roles: tuple[tuple[str, str], ...]
     """Name and link."""
-    free_roles: tuple[str, ...]
-    """Roles that it has not."""
     keys: TableModel
     rules: TableModel
     """The rules that count: its own, and those of its roles."""
@@ -368,13 +364,7 @@ def build_user(
         state=row["state"],
         state_tone=_state_tone(row),
         is_disabled=user.disabled,
-        is_node=is_node_user(user.name),
-        facts=(
-            ("Keys", f"{row['keys']} of {len(keys)} count"),
-            ("Own rules", str(len(user.rules))),
-        ),
         roles=tuple((name, path_of("roles", name)) for name in user.roles),
-        free_roles=tuple(role.name for role in roles if role.name not in user.roles),
         keys=build_table(KEY_COLUMNS, keys, query, name="keys", title="Keys"),
         rules=build_table(
             RULE_COLUMNS,

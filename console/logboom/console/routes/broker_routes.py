@@ -16,6 +16,7 @@ from logboom.console.pages.brokers_page import (
     build_brokers,
     some_of,
 )
+from logboom.console.routes.topic_routes import topic_views
 from logboom.console.site import (
     ActionDone,
     ActionPreview,
@@ -30,7 +31,6 @@ from logboom.console.widgets.page_query import FormValues
 from logboom.wire.errors import InvalidRequest, LogboomError
 from logboom.wire.messages import VersionsDescribed
 from logboom.wire.operation_messages import ClusterDescribed
-from logboom.wire.view import TopicView
 
 BROKER_FIELD = FormField("broker", kind="hidden", required=True)
 
@@ -38,11 +38,6 @@ BROKER_FIELD = FormField("broker", kind="hidden", required=True)
 async def described_cluster(request: PageRequest) -> ClusterDescribed:
     """Return brokers, moves and the planner, as pages show them."""
     return await request.cluster.cached("described", request.cluster.boom.admin.describe_cluster)
-
-
-async def topics_now(request: PageRequest) -> Sequence[TopicView]:
-    """Return all topics, as pages show them."""
-    return await request.cluster.cached("topics", request.cluster.boom.admin.topics)
 
 
 async def node_versions(request: PageRequest) -> VersionsDescribed | None:
@@ -74,7 +69,7 @@ async def load_broker(request: PageRequest) -> BrokerModel:
     """Ask for one broker."""
     return build_broker(
         await brokers_data(request),
-        await topics_now(request),
+        await topic_views(request),
         request.parts["broker"],
         request.cluster.history,
         request.query,

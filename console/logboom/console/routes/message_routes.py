@@ -25,7 +25,7 @@ from logboom.console.pages.messages_page import (
     read_wish,
     wished_time_ms,
 )
-from logboom.console.pages.topic_page import build_head
+from logboom.console.pages.topic_page import TopicHead, build_head
 from logboom.console.routes.topic_routes import queue_bounds, topic_view
 from logboom.console.site import (
     ActionDone,
@@ -74,7 +74,7 @@ async def load_messages(request: PageRequest) -> MessagesModel:
             f"{topic.name} has no queue {wish.queue}: it has {len(topic.queues)}", "UNKNOWN_QUEUE"
         )
     if wish.begin == "key" and wish.at and not (wish.after or wish.before or wish.live):
-        return await _load_by_key(request, wish)
+        return await _load_by_key(request, wish, head)
     bounds = await queue_bounds(request, topic)
     if wish.queue is not None:
         bounds = {queue: each for queue, each in bounds.items() if queue == wish.queue}
@@ -141,12 +141,10 @@ def _positions(
     return newer, older
 
 
-async def _load_by_key(request: PageRequest, wish: MessagesWish) -> MessagesModel:
-    topic = await topic_view(request, request.parts["topic"])
+async def _load_by_key(request: PageRequest, wish: MessagesWish, head: TopicHead) -> MessagesModel:
     admin = request.cluster.boom.admin
-    messages = await admin.find_messages(topic.name, wish.at.encode(), wish.queue, wish.limit)
+    messages = await admin.find_messages(head.name, wish.at.encode(), wish.queue, wish.limit)
     messages.sort(key=lambda message: (message.timestamp_ms, message.queue, message.offset))
-    head = build_head(topic, "Messages")
     return build_messages(head, wish, messages[-wish.limit :], request.query)
 
 

@@ -8,7 +8,8 @@ from logboom.client.balance_report import share_rows
 from logboom.client.move_plans import broker_ids, plan_move, plan_rows, queue_of, target_of
 from logboom.client.written_values import bytes_text, counted
 from logboom.console.pages.replicas_page import ReplicasModel, build_replicas
-from logboom.console.routes.broker_routes import described_cluster, topics_now
+from logboom.console.routes.broker_routes import described_cluster
+from logboom.console.routes.topic_routes import topic_views
 from logboom.console.site import (
     ActionDone,
     ActionPreview,
@@ -38,7 +39,7 @@ BALANCE_MODES = (
 async def load_replicas(request: PageRequest) -> ReplicasModel:
     """Ask for the matrix."""
     return build_replicas(
-        await described_cluster(request), await topics_now(request), request.query
+        await described_cluster(request), await topic_views(request), request.query
     )
 
 

@@ -97,7 +97,10 @@ async def _reset(
 
 async def preview_reset(request: PageRequest, values: FormValues) -> ActionPreview:
     """Return the plan of a reset."""
-    lines = await _reset(request, values, dry_run=True)
+    return _plan(request, await _reset(request, values, dry_run=True))
+
+
+def _plan(request: PageRequest, lines: Sequence[SubscriptionReset]) -> ActionPreview:
     facts, warning = moved_facts(lines)
     return ActionPreview(facts, moved_table(lines, request.query), warning)
 
@@ -163,9 +166,7 @@ async def _skip(
 
 async def preview_skip(request: PageRequest, values: FormValues) -> ActionPreview:
     """Return the plan of a skip."""
-    lines = await _skip(request, values, dry_run=True)
-    facts, warning = moved_facts(lines)
-    return ActionPreview(facts, moved_table(lines, request.query), warning)
+    return _plan(request, await _skip(request, values, dry_run=True))
 
 
 async def skip_messages(request: PageRequest, values: FormValues) -> ActionDone:

@@ -38,10 +38,10 @@ MANY_TOPICS: Final = 2_000
 """Topics from which on nobody waits for a survey."""
 
 
-async def topic_views(request: PageRequest) -> Sequence[TopicView]:
-    """Return all topics."""
+async def topic_views(request: PageRequest, stale_s: float = 0.0) -> Sequence[TopicView]:
+    """Return all topics; `stale_s` as `ClusterAccess.cached` has it."""
     admin = request.cluster.boom.admin
-    return await request.cluster.cached("topics", admin.topics, stale_s=STALE_S)
+    return await request.cluster.cached("topics", admin.topics, stale_s=stale_s)
 
 
 async def topic_view(request: PageRequest, name: str) -> TopicView:
@@ -87,7 +87,7 @@ async def load_topics(request: PageRequest) -> TopicsModel:
     """Ask for the list."""
 
     async def make() -> TopicRows:
-        topics = await topic_views(request)
+        topics = await topic_views(request, STALE_S)
         survey = None
         # Who may not see groups, or no leader tells it: the list goes without.
         with contextlib.suppress(LogboomError):
@@ -169,6 +169,13 @@ SETTING_FIELDS: Final = (
         hint="This loses messages.",
     ),
 )
+SETTING_NAMES: Final = tuple(each.name for each in SETTING_FIELDS)
+OPTIONS: Final = (
+    "queues",
+    "replicas",
+    *(each.name for each in SETTING_FIELDS if each.kind != "checkbox"),
+)
+"""Fields that are options with a value on the command line."""
 CREATE_FIELDS: Final = (
     FormField(
         "name",
@@ -205,28 +212,7 @@ ALTER_FIELDS: Final = (
         hint="The name servers add or remove some, queue by queue.",
     ),
     *SETTING_FIELDS,
-    *(
-        FormField(f"was_{name}", kind="hidden")
-        for name in (
-            "queues",
-            "replicas",
-            "retention",
-            "retention_bytes",
-            "min_in_sync",
-            "max_message",
-            "compaction",
-            "unclean_election",
-        )
-    ),
-)
-OPTIONS: Final = (
-    "queues",
-    "replicas",
-    "retention",
-    "retention_bytes",
-    "min_in_sync",
-    "max_message",
-    "compaction",
+    *(FormField(f"was_{name}", kind="hidden") for name in ("queues", "replicas", *SETTING_NAMES)),
 )
 
 
@@ -286,16 +272,6 @@ def _settings(values: FormValues, names: Sequence[str]) -> dict[str, Any]:
             case _:
                 read[name] = values.flag(name)
     return read
-
-
-SETTING_NAMES: Final = (
-    "retention",
-    "retention_bytes",
-    "min_in_sync",
-    "max_message",
-    "compaction",
-    "unclean_election",
-)
 
 
 async def create_topic(request: PageRequest, values: FormValues) -> ActionDone:

@@ -66,11 +66,6 @@ def iso_text(wall_ms: float) -> str:
         return ""
 
 
-def age_text(wall_ms: float | None, now_ms: float) -> str:
-    """Return how long ago a time was."""
-    return UNKNOWN if wall_ms is None else f"{span_text(max(0, now_ms - wall_ms))} ago"
-
-
 def kept_text(milliseconds: float | None) -> str:
     """Return a setting that is a duration, as the command line takes it: 7d, ever."""
     return UNKNOWN if milliseconds is None else duration_text(int(milliseconds))

@@ -13,6 +13,8 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from logboom.console.widgets.page_query import PageQuery
+
 ValueKind: TypeAlias = Literal["text", "json", "msgpack", "hex", "none"]
 ShowAs: TypeAlias = Literal["auto", "text", "json", "msgpack", "hex"]
 SHOW_AS: Final[tuple[str, ...]] = get_args(ShowAs)
@@ -21,6 +23,10 @@ MAX_CHARS: Final = 200_000
 """Characters of a value that a page shows; the rest can be downloaded."""
 MAX_HEX_BYTES: Final = 4_096
 MAX_DEPTH: Final = 64
+
+
+ViewLink: TypeAlias = tuple[str, str, bool]
+"""Title, link and whether it is current, of a way to show a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,23 @@ class ValueView:
         """Its beginning, in one line."""
         line = " ".join((self.compact or self.text)[: PREVIEW_CHARS * 4].split())
         return line if len(line) <= PREVIEW_CHARS else f"{line[:PREVIEW_CHARS]}…"
+
+
+def asked_view(query: PageQuery) -> str:
+    """Return how a URL wants values to be shown."""
+    asked = query.text("as", "auto")
+    return asked if asked in SHOW_AS else "auto"
+
+
+def view_links(query: PageQuery) -> tuple[ViewLink, ...]:
+    """Return the links that show the same value in other ways."""
+    asked = asked_view(query)
+    return tuple((each, query.url(**{"as": each}), each == asked) for each in SHOW_AS)
+
+
+def shown_headers(headers: Mapping[str, bytes] | None) -> tuple[tuple[str, str], ...]:
+    """Return the headers of a message, each value in one line."""
+    return tuple((name, short_bytes(value)) for name, value in (headers or {}).items())
 
 
 def view_value(data: bytes | None, show_as: str = "auto") -> ValueView:

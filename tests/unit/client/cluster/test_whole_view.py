@@ -93,6 +93,16 @@ def test_settings_stay_until_one_changes_or_the_user_may_not_see_them_any_more()
     assert found.settings is None
 
 
+def test_an_older_answer_that_comes_late_takes_nothing_back() -> None:
+    view = held()
+    setting = SettingView("", "move_bytes_per_s", "5")
+    assert view.update(delta(9, settings=[setting], features=1), 0) is not None
+    for late in (WHOLE, msgspec.structs.replace(WHOLE, settings=None), delta(8, settings=[])):
+        found = view.update(late, 0)
+        assert found is not None
+        assert (found.version, found.settings, found.features) == (9, [setting], 1)
+
+
 def test_another_cluster_takes_the_place_of_the_first() -> None:
     view = held()
     other = msgspec.structs.replace(WHOLE, version=2, cluster_id="new", topics=[])

@@ -36,7 +36,6 @@ MAX_ROLES: Final = 32
 """Maximum number of roles of a user."""
 MAX_RULES: Final = 1_000
 """Maximum number of rules of one user or role."""
-MAX_PATTERN: Final = 256
 MAX_ACCESS_BYTES: Final = 4 * 1024 * 1024
 """Maximum size of all users and roles together, as they are encoded: some 60,000 rules. A view of
 all of them is one message, and every node holds them in memory."""
