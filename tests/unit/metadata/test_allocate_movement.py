@@ -191,7 +191,7 @@ def test_loads_are_bounded_and_nobody_idles_beside_two(
     assert sorted(owners(found)) == sorted(queues)
     sizes = [len(own) for own in found.values()]
     mean = len(queues) / len(members)
-    assert max(sizes) <= max(math.ceil(mean), math.floor(1.25 * mean))
+    assert max(sizes) <= math.floor(1.25 * mean) + 1
     assert min(sizes) >= min(1, len(queues) // len(members))
 
 
@@ -202,8 +202,6 @@ def test_of_64_queues_none_of_eight_members_has_half_as_many_again() -> None:
         topic = rng.randrange(1000)
         found = allocate("consistent_hash", [(topic, number) for number in range(64)], group)
         assert max(len(own) for own in found.values()) < 1.5 * 8
-    small = allocate("consistent_hash", [(7, number) for number in range(6)], list("abc"))
-    assert [len(own) for own in small.values()] == [2, 2, 2]
 
 
 def test_a_join_moves_few_and_mostly_to_the_newcomer() -> None:
@@ -219,6 +217,29 @@ def test_a_join_moves_few_and_mostly_to_the_newcomer() -> None:
     assert taken / shifted > 0.6
 
 
+@pytest.mark.parametrize(
+    ("queues", "members", "virtual_nodes"),
+    [(600, 200, 100), (64, 16, 100), (20, 10, 3), (10, 20, 3)],
+)
+def test_a_member_that_goes_takes_few_queues_of_others_along(
+    queues: int, members: int, virtual_nodes: int
+) -> None:
+    rng = random.Random(8)
+    shifted = own = 0
+    for _ in range(30):
+        group = [f"member-{rng.getrandbits(40):x}" for _ in range(members)]
+        both = (group, group[1:])
+        before, after = (
+            allocate("consistent_hash", range(queues), some, virtual_nodes=virtual_nodes)
+            for some in both
+        )
+        # Read backwards it is the join of a member.
+        shifted += len(moved(owners(before), owners(after)))
+        own += len(before[group[0]])
+    assert shifted <= 2 * own
+    assert own <= 1.5 * 30 * queues / members
+
+
 def test_with_room_for_all_only_the_queues_of_who_goes_move() -> None:
     rng = random.Random(7)
     roomy = 0
@@ -226,7 +247,7 @@ def test_with_room_for_all_only_the_queues_of_who_goes_move() -> None:
         group = [f"member-{rng.getrandbits(40):x}" for _ in range(4)]
         whole = allocate("consistent_hash", range(100), group)
         without = allocate("consistent_hash", range(100), group[1:])
-        if any(max(map(len, found.values())) >= 125 // len(found) for found in (whole, without)):
+        if any(max(map(len, found.values())) > 125 // len(found) for found in (whole, without)):
             continue
         roomy += 1
         # Read backwards it is the join: queues move to nobody but the newcomer.
@@ -249,7 +270,7 @@ def test_a_queue_belongs_to_the_first_point_at_or_after_its_hash_that_has_room()
     queues = [*map(str, range(400)), *(f"{member}-{n}" for member in group for n in range(3))]
     assert any(murmur3(queue.encode()) > max(points) for queue in queues)
     found = owners(allocate("consistent_hash", queues, group, virtual_nodes=3))
-    room = dict.fromkeys(group, len(queues) * 5 // 12)
+    room = dict.fromkeys(group, len(queues) * 5 // 12 + 1)
     for hashed, queue in sorted((murmur3(queue.encode()), queue) for queue in queues):
         order = sorted(points, key=lambda point: (point < hashed, point))
         owner = next(points[point] for point in order if room[points[point]])

@@ -25,7 +25,7 @@ VIRTUAL_NODES: Final = 100
 VIRTUAL_NODES_MAX: Final = 1_000
 """Upper limit: more points make the ring hardly more even, and slow to build."""
 QUARTERS: Final = 5
-"""Maximum share of a member, in quarters of the mean (rounded up to a whole queue)."""
+"""Share of a member, in quarters of the mean, beyond which it gets at most a part of one queue."""
 
 
 def consistent_hash(
@@ -33,8 +33,8 @@ def consistent_hash(
 ) -> dict[str, list[Q]]:
     """Assign each queue to the first member after its hash that has room, topic by topic.
 
-    A member gets at most 5/4 of a topic's mean, rounded down, or the mean rounded up. No member
-    gets none while another has two. Where two points coincide, the smaller member comes first.
+    A member gets at most the first whole number above 5/4 of a topic's mean. No member gets none
+    while another has two. Where two points coincide, the smaller member comes first.
 
     Raises:
         InvalidAllocation: `virtual_nodes` is not in 1..`VIRTUAL_NODES_MAX`.
@@ -57,7 +57,8 @@ def _around(
     queues: Sequence[Q], members: Sequence[str], points: Sequence[int], owners: Sequence[str]
 ) -> dict[str, list[Q]]:
     """Assign one topic, its queues in the order of their hashes."""
-    most = max(-(-len(queues) // len(members)), len(queues) * QUARTERS // (4 * len(members)))
+    # Rounded down, small topics would fill every member, and each change would move most queues.
+    most = len(queues) * QUARTERS // (4 * len(members)) + 1
     found: dict[str, list[Q]] = {}
     hashed = sorted((hash_of(queue), place) for place, queue in enumerate(queues))
     for hashed_to, place in hashed:
