@@ -183,23 +183,27 @@ class GroupConsumer(GroupOwnership, PositionedReader):
 
     # The end.
 
-    def close(self, timeout_s: float = CLOSE_S) -> None:
+    def close(self, timeout_s: float = CLOSE_S, *, leave: bool = False) -> None:
         """Wait up to `timeout_s` for messages that are not acknowledged, commit, and leave the
-        group. A second call does nothing."""
+        group. A second call does nothing.
+
+        A static member (`instance=`) stays in the group for the rest of its session, so that its next
+        process continues with the same queues and nobody else notices; with `leave` it leaves, too.
+        """
         if self._closed:
             return
         self._closed = True
         self._event.set()
         if self._opened and self._io.running:
-            run(self._io, CloseMember(self._member, timeout_s))
+            run(self._io, CloseMember(self._member, timeout_s, leave))
             run_in_thread(self._sink.close)
 
     def abandon(self) -> None:
-        """Leave the group without waiting."""
+        """End the membership without waiting."""
         self._abandoned()
 
 
 def _leave(io: IoThread, member: MemberState) -> None:
-    """Remove a member whose consumer no longer exists; do nothing if it has left."""
+    """End the membership of a consumer that no longer exists; do nothing if it has ended."""
     if io.running:
         io.submit(CloseMember(member, 0))

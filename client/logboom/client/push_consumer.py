@@ -154,9 +154,12 @@ class PushConsumer(GroupOwnership, Resource):
 
     # The end.
 
-    def close(self, timeout_s: float | None = None) -> None:
+    def close(self, timeout_s: float | None = None, *, leave: bool = False) -> None:
         """Wait up to `timeout_s` (None: `await_termination_s`) for running listeners, commit, and
         leave the group. A second call does nothing.
+
+        A static member (`instance=`) stays in the group for the rest of its session, so that its next
+        process continues with the same queues and nobody else notices; with `leave` it leaves, too.
 
         When a listener calls it, it returns at once, and the consumer closes after the listener
         has returned.
@@ -166,15 +169,15 @@ class PushConsumer(GroupOwnership, Resource):
                 return
             self._closing = True
         if threading.current_thread() in self._threads:
-            threading.Thread(target=self._close, args=(timeout_s,), daemon=True).start()
+            threading.Thread(target=self._close, args=(timeout_s, leave), daemon=True).start()
         else:
-            self._close(timeout_s)
+            self._close(timeout_s, leave)
 
-    def _close(self, timeout_s: float | None) -> None:
+    def _close(self, timeout_s: float | None, leave: bool) -> None:
         patience = self._push.await_termination_s if timeout_s is None else timeout_s
         try:
             if self._io.running:
-                self._io.run(CloseMember(self._member, patience))
+                self._io.run(CloseMember(self._member, patience, leave))
         finally:
             with self._news:
                 self._stopped = True

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,26 @@ def test_a_rolling_restart_of_push_consumers_doubles_nothing(boom: Client) -> No
     for member in members:
         member.close()
     assert set(seen.values()) == {1}
+
+
+def test_a_rolling_restart_of_static_members_is_no_change_of_the_group(boom: Client) -> None:
+    fill(boom, 0, 200)
+    names = ["left", "right"]
+    members = {name: boom.consumer("t", group="g", instance=name) for name in names}
+    for consumer in members.values():
+        share(consumer, 1, 3)
+    until(lambda: sum(len(each.queues) for each in members.values()) == 4)
+    had = {name: consumer.queues for name, consumer in members.items()}
+    epoch = boom.admin.describe_group("g").group_epoch
+    for name in names:
+        members[name].ack(members[name].poll(10, 5))
+        members[name].close()
+        members[name] = boom.consumer("t", group="g", instance=name)
+        until(partial(lambda name: members[name].queues == had[name], name))
+    assert boom.admin.describe_group("g").group_epoch == epoch
+    members["left"].close(leave=True)
+    share(members["right"], 4, 4)
+    assert boom.admin.describe_group("g").group_epoch > epoch
 
 
 def test_unmoved_queues_do_not_pause(boom: Client) -> None:

@@ -131,6 +131,9 @@ class GroupLeave(Request, array_like=True):
     member: Name
     epoch: int
     releases: list[QueueCommit]
+    stays: bool = False
+    """The process ends, but the member keeps its queues until its next process joins, or it expires.
+    Coordinators that do not know this let it leave."""
 
 
 class GroupStatus(Request, array_like=True):

@@ -196,16 +196,20 @@ class PushConsumer(GroupOwnership, Resource):
 
     # The end.
 
-    async def close(self, timeout_s: float | None = None) -> None:
+    async def close(self, timeout_s: float | None = None, *, leave: bool = False) -> None:
         """Wait up to `timeout_s` (None: `await_termination_s`) for running listeners, commit, and
-        leave the group. A second call does nothing."""
+        leave the group. A second call does nothing.
+
+        A static member (`instance=`) stays in the group for the rest of its session, so that its next
+        process continues with the same queues and nobody else notices; with `leave` it leaves, too.
+        """
         if self._closing:
             return
         self._closing = True
         patience = self._push.await_termination_s if timeout_s is None else timeout_s
         try:
             if self._pump is not None and self._io.running:
-                await run(self._io, CloseMember(self._member, patience))
+                await run(self._io, CloseMember(self._member, patience, leave))
         finally:
             self._ended.set()
             self._event.set()

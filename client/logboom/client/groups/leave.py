@@ -1,7 +1,9 @@
 """Leaving a group: to join again with a changed subscription, or for good.
 
-A member drains its queues first, so that nothing is delivered twice. Members that change their
-subscription do so one after another, each after a random delay.
+A member drains its queues first, so that nothing is delivered twice. A static member whose process
+ends keeps its queues for its session, so that its next process continues them and the group has
+nothing to allocate (KIP-345, KIP-1092). Members that change their subscription do so one after
+another, each after a random delay.
 """
 
 from __future__ import annotations
@@ -103,6 +105,7 @@ class MemberShutdown:
         self._turn = turn
         self._gone = gone
         self._deadline = turn.now + (0.0 if call is None else call.timeout)
+        self._stays = call is not None and bool(member.options.instance) and not call.leave
         self._committed = False
         self._over = False
         self._farewell: RoutedRequest | None = None
@@ -161,7 +164,9 @@ class MemberShutdown:
         self._uncommitted = bool(dirty)
 
         def message(left: int) -> GroupLeave:
-            return GroupLeave(0, left, options.group, options.member_id, epoch, releases)
+            return GroupLeave(
+                0, left, options.group, options.member_id, epoch, releases, self._stays
+            )
 
         # A member that stays has the time: unanswered, its last messages would be handled twice.
         left = STAY_S if self.call is None else max(self._deadline - self._turn.now, LAST_S)

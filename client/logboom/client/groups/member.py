@@ -262,8 +262,10 @@ class WakeMember(CoreCall):
 
 @dataclass(slots=True)
 class CloseMember(CoreCall):
-    """Leave the group: finish what is handed out within `timeout`, commit, and go."""
+    """End a membership: finish what is handed out within `timeout`, commit, and go."""
 
     member: MemberState
     timeout: float
+    leave: bool = False
+    """Leave the group although the member is static; every other member does so anyway."""
     outcome: Promise[None] = field(default_factory=Promise)

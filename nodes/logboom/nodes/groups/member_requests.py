@@ -63,13 +63,16 @@ class MemberRequests:
     def leave(self, peer: PeerSession, message: GroupLeave, turn: BrokerTurn) -> None:
         """Propose the last commits and the departure in one command.
 
-        Commits that do not fit go into commands before it.
+        Commits that do not fit go into commands before it. A member that stays only commits.
         """
         asker = (peer.address, message.id)
         if not self._admit(asker, message, message.releases, turn):
             return
         self._stats.count("group_leaves")
         self._sessions.left(message.group, message.member, message.epoch)
+        if message.stays:
+            self._gather(message, message.releases, asker, turn)
+            return
         parts = split_commits(message.releases) or [[]]
         if len(parts) == 1:
             self._leave(message, [], parts[0], asker, turn)

@@ -39,7 +39,7 @@ class MemberSession:
     """Its expiry is proposed."""
     queues: list[OwnedQueue] = field(default_factory=list)
     leaving: bool = False
-    """It is leaving in an orderly way, so the messages that it was processing are not counted as
+    """It or its process ends in an orderly way, so the messages that it was processing are not counted as
     failed."""
 
 
@@ -132,7 +132,7 @@ class MemberSessions:
                 coordinated.ended[key] = (member, queue.owner_epoch)
 
     def left(self, group: str, member: str, epoch: int) -> None:
-        """Note that a member is leaving."""
+        """Note that a member is leaving, or that its process ends in an orderly way."""
         coordinated = self.groups.get(group)
         session = None if coordinated is None else coordinated.sessions.get(member)
         if session is not None and session.epoch == epoch:

@@ -61,6 +61,8 @@ class GroupCluster(Cluster):
         self.log_of_commits: list[QueueCommit] = []
         self.releases: list[QueueCommit] = []
         self.leaves: list[list[QueueCommit]] = []
+        self.stays: list[list[QueueCommit]] = []
+        """The last commits of static members whose process ended."""
         self.joins: list[GroupJoin] = []
         self.codes: dict[int, str] = {}
         """Queue → what a commit or release of it is answered with."""
@@ -120,8 +122,11 @@ class GroupCluster(Cluster):
             case GroupRelease(releases=releases):
                 return GroupCommitted(0, [self._release(each) for each in releases]), ()
             case GroupLeave(releases=releases):
-                self.leaves.append(releases)
                 codes = [self._commit(each) for each in releases]
+                if message.stays:
+                    self.stays.append(releases)
+                    return GroupCommitted(0, codes), ()
+                self.leaves.append(releases)
                 self.epoch = 0
                 self.owned.clear()
                 return GroupCommitted(0, codes), ()
@@ -240,9 +245,9 @@ class Reader:
         assert self.cluster.run(40, lambda: call.outcome.done)
         call.outcome.get()
 
-    def close(self, timeout: float) -> None:
-        """Leave and wait."""
-        call = CloseMember(self.member, timeout)
+    def close(self, timeout: float, *, leave: bool = False) -> None:
+        """End the membership and wait."""
+        call = CloseMember(self.member, timeout, leave)
         self.cluster.call(call)
         assert self.cluster.run(timeout + 10, lambda: call.outcome.done)
         call.outcome.get()

@@ -9,7 +9,14 @@ import pytest
 from logboom.client.groups import offset_committer
 from logboom.client.groups.member import CloseMember, CommitMember
 from logboom.client.groups.offset_tracker import OffsetTracker
-from logboom.wire.errors import GroupError, InvalidRequest, Refused, TimedOut, UnknownResource
+from logboom.wire.errors import (
+    ClientClosed,
+    GroupError,
+    InvalidRequest,
+    Refused,
+    TimedOut,
+    UnknownResource,
+)
 from logboom.wire.group_messages import (
     GroupCommit,
     GroupHeartbeat,
@@ -494,6 +501,28 @@ def test_who_finds_another_process_of_its_name_stays_out(cluster: GroupCluster) 
     asked = [message for message in cluster.seen if isinstance(message, GroupJoin)]
     assert sum(join.again for join in asked) == 1
     reader.close(1)
+
+
+def test_a_static_member_that_ends_commits_and_stays_in_its_group(cluster: GroupCluster) -> None:
+    reader = Reader(cluster, instance="left", commit_every_s=60.0)
+    cluster.give(0)
+    reader.intake.ack(reader.read(5))
+    reader.close(1)
+    assert {last.offset for (last,) in cluster.stays} == {5}
+    beats = sum(isinstance(message, GroupHeartbeat) for message in cluster.seen)
+    cluster.run(30)
+    assert not cluster.leaves
+    assert sum(isinstance(message, GroupHeartbeat) for message in cluster.seen) == beats
+    with pytest.raises(ClientClosed):
+        reader.commit()
+
+
+def test_a_static_member_leaves_its_group_when_told_to(cluster: GroupCluster) -> None:
+    reader = Reader(cluster, instance="left", commit_every_s=60.0)
+    cluster.give(0)
+    reader.intake.ack(reader.read(5))
+    reader.close(1, leave=True)
+    assert [last.offset for (last,) in cluster.leaves] == [5]
 
 
 def idle(reader: Reader) -> list[str]:

@@ -313,9 +313,9 @@ class Member:
         self.rig.settle()
         return self.codes()
 
-    def leave(self, *releases: QueueCommit) -> list[str]:
-        """Leave; the codes."""
-        self.peer.ask(GroupLeave(0, 5_000, GROUP, self.name, self.epoch, list(releases)))
+    def leave(self, *releases: QueueCommit, stays: bool = False) -> list[str]:
+        """Leave, or end and stay a static member; the codes."""
+        self.peer.ask(GroupLeave(0, 5_000, GROUP, self.name, self.epoch, list(releases), stays))
         self.rig.settle()
         return self.codes()
 

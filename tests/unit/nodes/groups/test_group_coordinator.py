@@ -591,6 +591,16 @@ def test_who_leaves_or_was_only_taken_for_dead_has_not_ended() -> None:
     assert (len(second.kept), ended(second)) == (4, [])
 
 
+def test_a_static_member_that_is_closed_and_started_again_has_not_ended() -> None:
+    rig = alone()
+    first = rig.join("a", instance="one")
+    first.beat()
+    first.leave(stays=True)
+    again = rig.join("b", instance="one")
+    again.beat()
+    assert (again.kept, ended(again)) == ([0, 1, 2, 3], [])
+
+
 def test_a_static_member_that_is_restarted_has_ended_before() -> None:
     rig = alone()
     first = rig.join("a", instance="one")

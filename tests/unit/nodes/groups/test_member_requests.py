@@ -192,6 +192,18 @@ def test_a_member_leaves_with_its_last_commits() -> None:
     assert second.queues[first.kept[0]].start == 11
 
 
+def test_a_static_member_that_ends_commits_and_keeps_its_queues_for_its_session() -> None:
+    rig = alone()
+    member = rig.join("a", instance="one")
+    member.beat()
+    epoch = rig.group.group_epoch
+    assert member.leave(member.last(0, 11), stays=True) == [""]
+    assert rig.committed(0) == 11
+    assert (list(rig.group.members), rig.group.group_epoch) == (["a"], epoch)
+    rig.settle(60.0)
+    assert not rig.group.members
+
+
 def test_a_farewell_larger_than_a_command_loses_no_commit() -> None:
     rig = alone(queues=40)
     (member,) = members(rig, "a")
