@@ -143,6 +143,7 @@ SKINS: dict[str, set[str]] = {
         "audit_file",
         "credentials_file",
         "listener_gate",
+        "manifest_file",
         "node_pages",
         "packet_filters",
         "page_server",
@@ -190,8 +191,8 @@ ROOMS: dict[str, str] = {
         access compression exposition group_commands group_owners page_server key_pair listeners log_format settings subscription_messages
         authenticator connection_info credentials features group_messages head operation_commands operation_messages sight snapshot_desk survey_messages
         packing validation
-        cursor_deltas transactions unpacking
-        columns parking view
+        cursor_deltas rocksdb_log transactions unpacking
+        columns manifest_file parking view
         backup_messages batch commands filters group_routes restart_check routes told_endpoints
         arrow_batches health messages name_servers
         access_requirements config_requests frames hello

@@ -173,6 +173,14 @@ BREAKS: Final = (
             "nodes.disk.test_rocks_storage:test_q13_a_flipped_bit_in_an_older_store_s_log_makes_it_suspect"
         ),
     ),
+    Break(
+        "Q14",
+        s.manifests_are_believed,
+        Directed(
+            "nodes.disk.test_damaged_manifest:"
+            "test_q14_a_manifest_that_ends_too_early_behind_a_whole_record_removes_no_tables"
+        ),
+    ),
     Break("Q14", s.the_damaged_stay, Cluster("flipped bits"), within=20),
     Break("Q14", s.failed_syncs_are_repeated, Cluster("failed sync"), within=20),
     Break(

@@ -145,6 +145,11 @@ def segments_are_used_again_at_once(patch: Patch) -> None:
     patch.setattr(WriteJournal, "write", hasty)
 
 
+def manifests_are_believed(patch: Patch) -> None:
+    """Q14: RocksDB opens whatever its MANIFEST still lists, and removes all other files."""
+    patch.setattr(rocks_storage, "_missing", lambda *_, **__: "")
+
+
 def the_damaged_stay(patch: Patch) -> None:
     """Q14: a replica that reports damage is marked, and stays in the ISR."""
 

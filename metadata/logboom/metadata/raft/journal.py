@@ -25,6 +25,7 @@ import msgspec
 from rocksdict import DBCompressionType, DBRecoveryMode, Options, Rdict, ReadOptions, WriteBatch
 
 from logboom.metadata.raft.journal_store import MEND, Entry, JournalError, StoredJournal
+from logboom.wire.manifest_file import cut_torn_manifest
 from logboom.wire.stats import Histogram
 from logboom.wire.validation import crc32c, extend
 
@@ -324,8 +325,16 @@ def _open_rocks(path: Path) -> Rdict:
     # it holds nothing of ours.
     (path / "rocksdict-config.json").unlink(missing_ok=True)
     try:
-        return Rdict(str(path), options)
-    # rocksdict raises bare Exception for everything that RocksDB refuses.
+        try:
+            return Rdict(str(path), options)
+        # rocksdict raises bare Exception for everything that RocksDB refuses.
+        except Exception as error:
+            # RocksDB had its lock then, so nobody else is writing. Whether more is missing than what a
+            # power failure has torn, `_check_synced` finds out.
+            if "Corruption" not in str(error) or not cut_torn_manifest(path):
+                raise
+            return Rdict(str(path), options)
+    # As above.
     except Exception as error:
         # Not any "lock": damage is reported as "block checksum mismatch".
         if "lock hold" in str(error) or "While lock file" in str(error):

@@ -16,8 +16,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -60,6 +62,31 @@ class DataFolder:
             reason = os.strerror(error.errno) if error.errno else str(error)
             text = f"cannot use data folder {path} ({reason}): check its permissions and the disk"
             raise StartError(text) from None
+        try:
+            fcntl.flock(self._synced_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise self.in_use() from None
+
+    def in_use(self) -> StartError:
+        """Build the error for a folder that another process, or another node here, has locked."""
+        text = f"data folder {self.path} is in use: stop the other process, or set `data` apart"
+        return StartError(text, "WRONG_DATA_FOLDER")
+
+    @contextlib.contextmanager
+    def database_alone(self) -> Iterator[None]:
+        """Hold RocksDB's own lock, which an older release has without that of the folder.
+
+        Raises:
+            StartError: WRONG_DATA_FOLDER: the database is in use.
+        """
+        # To close the file ends any lock of this process on it, but it has none: see `__init__`.
+        with (self.path / "db" / "LOCK").open("a") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise self.in_use() from None
+            yield
 
     def _claim(self) -> _FolderIdentity:
         try:

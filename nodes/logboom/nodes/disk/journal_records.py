@@ -224,6 +224,9 @@ class JournalReplay:
         """Number of the last write that is known to have been synced."""
         self.seen = flushed
         """The greatest number of a write of which anything was found."""
+        self.gap = False
+        """True if whole segments are missing, and no record before them is damaged."""
+        self._damaged = False
 
     def take(self, header: SegmentHeader, content: bytes) -> Iterator[tuple[int, list[Operation]]]:
         """Yield number and operations of the writes that are to be replayed, in order.
@@ -231,6 +234,8 @@ class JournalReplay:
         Where one is missing the replay ends, also for later segments.
         """
         found = scan_segment(header, content)
+        self.gap = self.gap or (header.first > self.number + 1 and not self._damaged)
+        self._damaged = self._damaged or found.torn or bool(found.hidden)
         # A segment begins once everything before it is on disk.
         self.proven = max(self.proven, header.first - 1)
         for record in (*found.records, *found.hidden):

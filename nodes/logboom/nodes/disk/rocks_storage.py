@@ -24,9 +24,10 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocksdict import (
+    AccessType,
     CompactOptions,
     DBCompressionType,
     DBRecoveryMode,
@@ -55,6 +56,7 @@ from logboom.nodes.log.storage import (
 )
 from logboom.wire.errors import DataDamaged, StartError
 from logboom.wire.event_log import log_event
+from logboom.wire.manifest_file import cut_torn_manifest, manifest_name
 
 LOG_BUFFER: Final = 64 * 1024 * 1024
 SMALL_BUFFER: Final = 32 * 1024 * 1024
@@ -628,9 +630,10 @@ def _open_database(folder: DataFolder) -> Rdict:
     if condemned is not None:
         _begin_anew(folder, condemned)
         folder.unmark("condemned")
-    elif _has_data(folder) and not (folder.path / "db" / "CURRENT").exists():
-        # RocksDB would create a new database, and remove the files of the old one.
-        _begin_anew(folder, "its file CURRENT is missing")
+    elif _has_data(folder):
+        lost = _find_loss(folder)
+        if lost:
+            _begin_anew(folder, lost)
     try:
         return _database(folder, DBRecoveryMode.tolerate_corrupted_tail_records())
     except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
@@ -646,6 +649,99 @@ def _open_database(folder: DataFolder) -> Rdict:
             reason = _damage_in(folder, error)
     _begin_anew(folder, reason)
     return _database(folder, DBRecoveryMode.tolerate_corrupted_tail_records())
+
+
+def _find_loss(folder: DataFolder) -> str:
+    """Return why RocksDB must not open the store, since it would remove what the store still has.
+
+    RocksDB takes a MANIFEST that ends too early for a younger database, down to an empty one, and
+    removes all files that are not of that. The numbers of the writes tell whether any is missing
+    then. It refuses a MANIFEST whose end is damaged; but such an end is left by a power failure and
+    was never synced, so it is cut, and the numbers decide again. "" if nothing is missing.
+
+    Raises:
+        StartError: the folder is in use, or the disk refuses to read it.
+    """
+    path = folder.path / "db"
+    if not (path / "CURRENT").exists():
+        # RocksDB would create a new database, and remove the files of the old one.
+        return "its file CURRENT is missing"
+    with folder.database_alone():
+        name = manifest_name(path)
+        cut = False
+        try:
+            cut = cut_torn_manifest(path)
+            seen = _look(path)
+        except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
+            damage = _damage_in(folder, error)
+            # Otherwise the same happens when it is opened for writing, and that resolves it.
+            return f"{name} is damaged ({damage})" if cut else ""
+        lost = _missing(folder, seen, cut=cut)
+        return f"{name} is damaged ({lost})" if lost else ""
+
+
+class _SeenStore(NamedTuple):
+    """What a database says of itself, as long as it was not opened for writing."""
+
+    store_id: bytes | None
+    number: int
+    start: int
+    """Ordinal of the first segment of the journal that counts."""
+    strays: bool
+    """True if there are tables that are none of its."""
+
+
+def _look(path: Path) -> _SeenStore:
+    """Look into a database; nothing in its folder is changed.
+
+    Raises:
+        Exception: RocksDB refused.
+    """
+    options = database_options(DBRecoveryMode.tolerate_corrupted_tail_records())
+    families = {
+        name: _family_options(SMALL_BUFFER)
+        for name in Rdict.list_cf(str(path), options)
+        if name != "default"
+    }
+    database = Rdict(str(path), options, families, AccessType.read_only(False))
+    try:
+        known = {str(file["name"]).lstrip("/") for file in database.live_files()}
+        number, start = database.get(_NUMBER), database.get(_SEGMENT)
+        return _SeenStore(
+            database.get(_STORE_ID),
+            int.from_bytes(number or b"", "big"),
+            int.from_bytes(start or b"", "big"),
+            any(file.name not in known for file in path.glob("*.sst")),
+        )
+    finally:
+        database.close()
+
+
+def _missing(folder: DataFolder, seen: _SeenStore, *, cut: bool) -> str:
+    """Return what proves that a database lacks what it once had; "" if nothing does.
+
+    Args:
+        seen: the database.
+        cut: whether its MANIFEST had an end that was damaged.
+    """
+    if seen.store_id is not None and not cut and not seen.strays:
+        return ""
+    files = JournalFiles(folder.path / "db")
+    segments, unknown = find_segments(files, seen.start)
+    synced = folder.synced() or 0
+    if seen.store_id is None:
+        # A first start stores the id before it begins a journal.
+        begun = synced or segments or unknown
+        return "the store has been written to, and has no id now" if begun else ""
+    replay = JournalReplay(seen.number)
+    for segment in segments:
+        for _ in replay.take(segment.header, files.read(segment.name)):
+            pass
+    proven = max(synced, replay.proven)
+    if replay.number >= proven or not (cut or replay.gap):
+        # Nothing is missing, or it is missing in the journal: that makes the store suspect.
+        return ""
+    return f"write {proven} was synced, and what is left ends at write {replay.number}"
 
 
 def _has_data(folder: DataFolder) -> bool:
@@ -693,8 +789,7 @@ def _damage_in(folder: DataFolder, error: Exception) -> str:
     """
     text = _line(error)
     if "lock hold" in text or "While lock file" in text:
-        text = f"data folder {folder.path} is in use: stop the other process, or set `data` apart"
-        raise StartError(text, "WRONG_DATA_FOLDER") from None
+        raise folder.in_use() from None
     if "Corruption" in text or ("MANIFEST-" in text and "No such file" in text):
         return _named(text, _WAL)
     text = f"cannot open data folder {folder.path} ({text}): check the disk, then start again"

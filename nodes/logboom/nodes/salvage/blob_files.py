@@ -16,7 +16,8 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from logboom.nodes.salvage.store_rows import StoreRow, masked
+from logboom.nodes.salvage.store_rows import StoreRow
+from logboom.wire.rocksdb_log import masked
 from logboom.wire.validation import crc32c
 
 _FILE_HEAD: Final = 30

@@ -23,11 +23,6 @@ class StoreRow(NamedTuple):
     value: bytes = b""
 
 
-def masked(crc: int) -> int:
-    """Compute a crc32c as RocksDB stores it."""
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
 _MORE: Final = 0x80
 
 

@@ -20,7 +20,8 @@ from typing import Final, NamedTuple
 
 import xxhash
 
-from logboom.nodes.salvage.store_rows import StoreRow, masked, varint
+from logboom.nodes.salvage.store_rows import StoreRow, varint
+from logboom.wire.rocksdb_log import masked
 from logboom.wire.validation import crc32c
 
 _U32: Final = struct.Struct("<I")

@@ -1,7 +1,6 @@
-"""Write-ahead logs: blocks of 32 KiB with fragments of records; a record is a batch of writes.
+"""Write-ahead logs: logs (`wire/rocksdb_log.py`) of which each record is a batch of writes.
 
-A fragment is: masked crc32c of type and bytes u32, length u16, type u8 (whole, first, middle,
-last), bytes. A record is: sequence u64, count u32, then the writes. All are little endian.
+A record is: sequence u64, count u32, then the writes. All are little endian.
 """
 
 from __future__ import annotations
@@ -10,13 +9,11 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from logboom.nodes.salvage.store_rows import StoreRow, masked, varint
+from logboom.nodes.salvage.store_rows import StoreRow, varint
+from logboom.wire.rocksdb_log import BLOCK, FIRST, FRAGMENT, LAST, MIDDLE, WHOLE, masked
 from logboom.wire.validation import crc32c
 
-BLOCK: Final = 32 * 1024
-_FRAGMENT: Final = struct.Struct("<IHB")
 _RECORD: Final = struct.Struct("<QI")
-_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _DELETION, _VALUE, _NOTE, _FAMILY_DELETION, _FAMILY_VALUE, _FAMILY_RANGE, _RANGE = (
     *(0x0, 0x1, 0x3, 0x4, 0x5),
     *(0xE, 0xF),
@@ -27,13 +24,13 @@ def write_ahead_rows(data: bytes) -> Iterator[StoreRow | None]:
     """Yield the puts of every intact record, in order; None where something is not readable."""
     record: list[bytes] | None = None
     at, end = 0, len(data)
-    while at + _FRAGMENT.size <= end:
+    while at + FRAGMENT.size <= end:
         left = BLOCK - at % BLOCK
-        if left < _FRAGMENT.size:
+        if left < FRAGMENT.size:
             at += left
             continue
-        crc, size, kind = _FRAGMENT.unpack_from(data, at)
-        behind = at + _FRAGMENT.size + size
+        crc, size, kind = FRAGMENT.unpack_from(data, at)
+        behind = at + FRAGMENT.size + size
         if kind == size == crc == 0:
             # Space that was reserved and not written.
             at += left
@@ -44,13 +41,13 @@ def write_ahead_rows(data: bytes) -> Iterator[StoreRow | None]:
             record = None
             at += left
             continue
-        body = data[at + _FRAGMENT.size : behind]
+        body = data[at + FRAGMENT.size : behind]
         at = behind
-        if kind in (_WHOLE, _FIRST):
+        if kind in (WHOLE, FIRST):
             record = [body]
-        elif kind in (_MIDDLE, _LAST) and record is not None:
+        elif kind in (MIDDLE, LAST) and record is not None:
             record.append(body)
-        if kind in (_WHOLE, _LAST) and record is not None:
+        if kind in (WHOLE, LAST) and record is not None:
             yield from _puts(b"".join(record))
             record = None
 

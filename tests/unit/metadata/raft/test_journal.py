@@ -256,3 +256,43 @@ def test_a_power_loss_that_emptied_the_bindings_own_file_does_not_matter(tmp_pat
     after = opened(tmp_path / "a")
     assert len(after.load().entries) == 3
     after.close()
+
+
+def test_a_torn_end_of_the_manifest_was_never_synced(tmp_path: Path) -> None:
+    """RocksDB appends to it when it flushes, and the power fails before its sync is done."""
+    journal = filled(tmp_path / "a", 5)
+    (manifest,) = (tmp_path / "a" / "journal").glob("MANIFEST-*")
+    copy = killed(journal, tmp_path / "a", tmp_path / "b")
+    torn = copy / "journal" / manifest.name
+    record = torn.read_bytes()[-40:]
+    with torn.open("ab") as file:
+        # Its last page was not written.
+        file.write(record[:20] + bytes(20) + record)
+    after = opened(copy)
+    assert after.load().entries == [entry(index) for index in range(1, 6)]
+    after.close()
+
+
+def test_r9_a_damaged_manifest_hides_nothing_that_was_synced(tmp_path: Path) -> None:
+    """Wherever it is cut or flipped: the member has all it synced, or refuses to start."""
+    journal = filled(tmp_path / "a", 5)
+    copy = killed(journal, tmp_path / "a", tmp_path / "b")
+    (manifest,) = (copy / "journal").glob("MANIFEST-*")
+    content = manifest.read_bytes()
+    outcomes = set()
+    for place in range(0, len(content), max(1, len(content) // 6)):
+        flipped = bytearray(content)
+        flipped[place] ^= 0x10
+        for number, spoiled in enumerate((content[:place], content + b"?", bytes(flipped))):
+            work = tmp_path / f"{place}-{number}"
+            shutil.copytree(copy, work)
+            (work / "journal" / manifest.name).write_bytes(spoiled)
+            try:
+                after = opened(work)
+            except JournalError:
+                outcomes.add("refused")
+                continue
+            assert after.load().entries == [entry(index) for index in range(1, 6)]
+            outcomes.add("whole")
+            after.close()
+    assert outcomes == {"refused", "whole"}
