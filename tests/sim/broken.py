@@ -485,6 +485,35 @@ BREAKS: Final = (
         Directed("backup.test_backup_pruning:test_k4_what_a_kept_backup_needs_stays"),
     ),
     Break(
+        "K4",
+        b.what_is_written_is_pruned,
+        Directed(
+            "backup.test_backup_pairs:test_k4_who_prunes_by_an_old_plan_removes_nothing_that_is_"
+            "needed_by_now"
+        ),
+    ),
+    Break(
+        "K4",
+        b.old_plans_are_carried_out,
+        Directed(
+            "backup.test_backup_pairs:test_k4_who_prunes_by_an_old_plan_removes_nothing_that_is_"
+            "needed_by_now"
+        ),
+    ),
+    Break(
+        "K4",
+        b.broken_bases_are_continued,
+        Directed(
+            "backup.test_backup_pairs:test_k4_a_backup_does_not_rest_on_a_file_that_is_not_whole",
+            (2, "missing"),
+        ),
+    ),
+    Break(
+        "K4",
+        b.folders_are_shared,
+        Directed("backup.test_backup_pairs:test_k4_of_two_that_begin_at_once_one_writes"),
+    ),
+    Break(
         "K5",
         b.restoring_topics_are_used,
         Directed("nodes.requests.test_restore_handler:test_k5_nobody_reads_or_writes_meanwhile"),
@@ -500,6 +529,14 @@ BREAKS: Final = (
         "K5",
         b.other_backups_are_mixed_in,
         Directed("nodes.requests.test_restore_handler:test_k5_another_backup_is_not_mixed_in"),
+    ),
+    Break(
+        "K6",
+        b.undecided_transactions_are_listed_early,
+        Directed(
+            "nodes.requests.test_restore_handler:"
+            "test_k6_a_queue_is_whole_once_all_that_waits_in_it_for_a_decision_is_known"
+        ),
     ),
     Break(
         "K6",

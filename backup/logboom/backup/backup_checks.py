@@ -52,6 +52,9 @@ def verify(
 
     Args:
         on_progress: called with the bytes read so far.
+
+    Raises:
+        InvalidRequest: it was removed meanwhile.
     """
     faults: list[BackupFault] = []
     files = size = entries = messages = 0
@@ -78,6 +81,9 @@ def verify(
         BackupFault(reader.store.describe(f"{manifest.id}/{name}"), "no manifest names this file")
         for name in unnamed_files(reader, manifest)
     ]
+    if faults:
+        # To prune removes the manifest before its files.
+        reader.check_there(manifest)
     return BackupCheck(manifest.id, files, size, entries, messages, faults)
 
 

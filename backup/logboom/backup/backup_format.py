@@ -10,6 +10,7 @@ A backup is a folder, named by its time:
 | `<topic id>/<queue>/<offset>-<side>.seg` | entries of a queue's log from that position on         |
 | `<topic id>/<queue>/<offset>.copies`   | of a compacted topic: the survivors from that offset on |
 | `progress.json`                        | `Progress`, while the backup is unfinished              |
+| `claim-<owner>`                        | empty; of a process that is about to write here         |
 
 An incremental backup has the entries that its base lacks, and its manifest names all files, also
 those of earlier backups. A segment file is a header of 36 bytes, blocks, and an end that a truncated
@@ -35,7 +36,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import BinaryIO, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -57,6 +59,8 @@ STALE_S: Final = 60.0
 """Seconds after which an unfinished backup without news is nobody's."""
 MANIFEST: Final = "manifest.json"
 PROGRESS: Final = "progress.json"
+CLAIM: Final = "claim-"
+"""Prefix of the file of a process that is about to write in a folder."""
 STATE: Final = "state.msgpack"
 
 _SEGMENT: Final = re.compile(r"\d+/\d+/\d{20}(-\d+\.seg|\.copies)", re.ASCII)
@@ -202,11 +206,28 @@ class Progress(Struct, frozen=True):
     updated_ms: int
     topics: list[TopicRecord]
     notes: list[str] = []
+    needs: list[str] = []
+    """Ids of the earlier backups whose files it refers to, or may refer to."""
 
     def is_written(self, now: float) -> bool:
         """Return True if a process still writes this backup; `now` is in seconds since 1970."""
         # The time may be that of another machine, whose clock may be ahead of this one's.
         return bool(self.owner) and abs(now - self.updated_ms / 1000) < STALE_S
+
+
+def whole_part(
+    queue: QueueRecord, is_whole: Callable[[SegmentRecord, SegmentKind], bool]
+) -> QueueRecord | None:
+    """Return the part of a queue's record up to the first file that is not whole; None: nothing is."""
+    if not all(is_whole(record, "copies") for record in queue.copies):
+        return None
+    kept = list(takewhile(lambda record: is_whole(record, "entries"), queue.segments))
+    if len(kept) == len(queue.segments):
+        return queue
+    if not kept:
+        return None
+    last = kept[-1]
+    return msgspec.structs.replace(queue, segments=kept, end=last.end, last_epoch=last.last_epoch)
 
 
 class _Envelope(Struct):

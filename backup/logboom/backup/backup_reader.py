@@ -83,33 +83,44 @@ class BackupReader:
 
     def ids(self) -> list[str]:
         """Return the ids of all finished backups, oldest first."""
-        return [name for name in self.folders() if self.store.exists(f"{name}/{MANIFEST}")]
+        return [name for name in self.folders() if self._is_finished(name)]
+
+    def _is_finished(self, backup: str) -> bool:
+        return self.store.exists(f"{backup}/{MANIFEST}")
 
     def folders(self) -> list[str]:
         """Return the names of all folders that are, were or will be backups, oldest first."""
         return [name for name in self.store.folders() if ID.fullmatch(name)]
 
+    def found(self) -> tuple[list[str], list[str]]:
+        """Return the ids of all finished backups, and of all unfinished ones, oldest first."""
+        finished: list[str] = []
+        unfinished: list[str] = []
+        for name in self.folders():
+            # In this order: a backup that is finished meanwhile has one or the other.
+            begun = self.store.exists(f"{name}/{PROGRESS}")
+            if self._is_finished(name):
+                finished.append(name)
+            elif begun:
+                unfinished.append(name)
+        return finished, unfinished
+
     def unfinished(self) -> list[str]:
         """Return the ids of folders with files of an unfinished backup, oldest first."""
-        return [
-            name
-            for name in self.folders()
-            if not self.store.exists(f"{name}/{MANIFEST}")
-            and self.store.exists(f"{name}/{PROGRESS}")
-        ]
+        return self.found()[1]
 
-    def written(self, now: float) -> list[str]:
-        """Return the ids of unfinished backups that a process still writes, oldest first.
+    def all_progress(self) -> list[Progress]:
+        """Return what each unfinished backup has, oldest first.
 
-        Args:
-            now: seconds since 1970.
+        One that cannot be read, or is gone by now, is left out: nobody can go on with it.
+
+        Raises:
+            StartError: NEWER_FORMAT.
         """
-        found: list[str] = []
+        found: list[Progress] = []
         for backup in self.unfinished():
-            # One that cannot be read, or is gone by now, is written by nobody.
             with suppress(FileNotFoundError, DataDamaged):
-                if self.progress(backup).is_written(now):
-                    found.append(backup)
+                found.append(self.progress(backup))
         return found
 
     def newest(self) -> str:
@@ -136,24 +147,53 @@ class BackupReader:
             StartError: NEWER_FORMAT.
         """
         backup = backup or self.newest()
+        found = self.find_manifest(backup)
+        if found is None:
+            raise self._unknown(backup)
+        return found
+
+    def _unknown(self, backup: str) -> InvalidRequest:
+        found = self.ids()
+        if not found:
+            return self._nothing()
+        text = f"there is no finished backup {backup!r} at {self.store.url}"
+        return InvalidRequest(f"{text}: `logboom backup list {self.store.url}` lists {len(found)}")
+
+    def find_manifest(self, backup: str) -> Manifest | None:
+        """Return the manifest of a backup; None: there is none, or no more.
+
+        Raises:
+            DataDamaged, StartError: as `manifest`.
+        """
         name = f"{backup}/{MANIFEST}"
         try:
             encoded = self.store.read(name)
         except FileNotFoundError:
-            text = f"there is no finished backup {backup!r} at {self.store.url}"
-            found = self.ids()
-            if not found:
-                raise self._nothing() from None
-            text += f": `logboom backup list {self.store.url}` lists {len(found)}"
-            raise InvalidRequest(text) from None
-        found_manifest = decode_manifest(encoded, self.store.describe(name))
-        if found_manifest.id != backup:
-            raise DataDamaged(f"{self.store.describe(name)} is that of backup {found_manifest.id}")
-        return found_manifest
+            return None
+        found = decode_manifest(encoded, self.store.describe(name))
+        if found.id != backup:
+            raise DataDamaged(f"{self.store.describe(name)} is that of backup {found.id}")
+        return found
 
     def manifests(self) -> list[Manifest]:
-        """Return the manifests of all finished backups, oldest first; errors as `manifest`."""
-        return [self.manifest(backup) for backup in self.ids()]
+        """Return the manifests of all finished backups, oldest first.
+
+        Those that are removed meanwhile are left out.
+
+        Raises:
+            DataDamaged, StartError: as `manifest`.
+        """
+        found = [self.find_manifest(backup) for backup in self.ids()]
+        return [each for each in found if each is not None]
+
+    def check_there(self, manifest: Manifest) -> None:
+        """Refuse a backup that was removed since its manifest was read.
+
+        Raises:
+            InvalidRequest: it is gone.
+        """
+        if not self._is_finished(manifest.id):
+            raise self._unknown(manifest.id)
 
     def progress(self, backup: str) -> Progress:
         """Return what an unfinished backup has.
@@ -174,11 +214,13 @@ class BackupReader:
 
         Raises:
             DataDamaged: it is missing or damaged.
+            InvalidRequest: the backup was removed meanwhile.
         """
         name = f"{manifest.id}/{STATE}"
         try:
             encoded = self.store.read(name)
         except FileNotFoundError:
+            self.check_there(manifest)
             raise missing(self.store.describe(name)) from None
         if len(encoded) < manifest.state.size:
             raise DataDamaged(f"{self.store.describe(name)} is truncated")

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from logboom import __version__
 from logboom.backup.backup_format import (
+    CLAIM,
     MANIFEST,
     PROGRESS,
     SEGMENT_BYTES,
@@ -39,6 +40,7 @@ from logboom.backup.backup_format import (
     encode_copy,
     encode_manifest,
     segment_name,
+    whole_part,
 )
 from logboom.backup.backup_pace import BackupPace
 from logboom.backup.backup_reader import BackupReader
@@ -125,6 +127,10 @@ class BackupWriter:
         """The id of this backup, once it has begun."""
         self._begun_ms = 0
         self._base: Manifest | None = None
+        self._base_files: dict[str, dict[str, int]] = {}
+        """Folder → its files → bytes, of all folders that the base needs, when the backup began."""
+        self._faults: list[str] = []
+        """Files of the base that are missing, or have another size than its manifest says."""
         self._cluster_id = ""
         self._done: dict[tuple[int, int], tuple[TopicView, QueueRecord]] = {}
         """What is finished of each queue of this backup, the base's part included."""
@@ -132,6 +138,8 @@ class BackupWriter:
         """Ids of topics that were deleted while they were copied."""
         self._taken_over: Progress | None = None
         """What an unfinished backup says that it has, until that is verified."""
+        self._before: set[str] = set()
+        """Unfinished backups whose files this one may refer to."""
         self._owns = False
         """True once the progress names this process as the one that writes the backup."""
         self._notes: list[str] = []
@@ -154,18 +162,18 @@ class BackupWriter:
         """
         admin = self._client.admin
         self._cluster_id = admin.cluster_id()
-        names = [topic for topic in admin.read_state().topics if self._wanted(topic.name)]
-        self._check_names(names)
+        names = self._choose(admin.read_state())
         self._check_sight(names)
         self._base = self._find_base()
         try:
+            self._check_base()
             self._resume()
             before = self._note_ends(names)
             self._check_room()
             self._begin()
             state = admin.read_state()
             self._write_state(state)
-            topics = [topic for topic in state.topics if self._wanted(topic.name)]
+            topics = self._choose(state)
             self._copy_all(topics, before, state)
             return self._finish(state, topics)
         # Ctrl-C too: whoever continues need not wait until it is clear that nobody writes it.
@@ -174,6 +182,20 @@ class BackupWriter:
             with suppress(LogboomError):
                 self._write_progress(owner="")
             raise
+
+    def _choose(self, state: ClusterSnapshot) -> list[TopicView]:
+        """Return the topics to back up: those that are wanted, and that are not being restored.
+
+        Raises:
+            InvalidRequest: a pattern names no topic.
+        """
+        wanted = [topic for topic in state.topics if self._wanted(topic.name)]
+        self._check_names(wanted)
+        for topic in wanted:
+            if topic.restoring:
+                text = f"topic {topic.name} is being restored from {topic.restoring}"
+                self._notes.append(f"{text}: it is left out")
+        return [topic for topic in wanted if not topic.restoring]
 
     def _wanted(self, name: str) -> bool:
         patterns = self.options.topics
@@ -208,10 +230,27 @@ class BackupWriter:
         if not self.options.incremental:
             return None
         for backup in reversed(self._reader.ids()):
-            manifest = self._reader.manifest(backup)
-            if manifest.cluster_id == self._cluster_id:
+            manifest = self._reader.find_manifest(backup)
+            if manifest is not None and manifest.cluster_id == self._cluster_id:
                 return manifest
         return None
+
+    def _check_base(self) -> None:
+        """Compare the sizes of all files that the base needs.
+
+        Where one is not what the base's manifest says, the copy of its queue goes on before it.
+        """
+        if self._base is None:
+            return
+        self._base_files = {each: self.store.files(each) for each in self._base.needs()}
+        for _, _, record in self._base.records():
+            if not self._is_there(record):
+                self._faults.append(self.store.describe(f"{record.backup}/{record.file}"))
+        if self._faults:
+            self._notes.append(_faults_text(self._base, self._faults))
+
+    def _is_there(self, record: SegmentRecord) -> bool:
+        return self._base_files.get(record.backup, {}).get(record.file) == record.size
 
     # ── an unfinished one ───────────────────────────────────────────────────────────────────────
 
@@ -240,12 +279,15 @@ class BackupWriter:
         )
 
     def _take_over(self, progress: Progress) -> None:
-        self.id, self._begun_ms = progress.id, progress.begun_ms
-        self._notes = list(progress.notes)
+        self._begun_ms = progress.begun_ms
+        self._notes = [*progress.notes, *self._notes]
         self.resumed = True
         # Verifying takes long, and nobody else may begin it meanwhile.
         self._taken_over = progress
-        self._write_progress(owner=self._owner)
+        # Who has not said that it has ended may go on after a long pause. Its folder is left to it.
+        if progress.owner or not self._claim(progress.id, progress):
+            self._before = {progress.id, *progress.needs}
+            self._begin_folder()
         views = {topic.id: topic for topic in self._client.admin.topics()}
         for topic in progress.topics:
             view = views.get(topic.id)
@@ -257,24 +299,48 @@ class BackupWriter:
                     self._done[topic.id, queue.queue] = (view, whole)
         self._taken_over = None
 
+    def _claim(self, folder: str, seen: Progress | None) -> bool:
+        """Make this process the one that writes in a folder; return False if others are about to.
+
+        Of several that try at the same time one succeeds at most, since each looks for the others
+        after it has left its own claim.
+
+        Args:
+            seen: what the folder is known to have; None: nothing.
+
+        Raises:
+            Unavailable: BUSY, another process has begun there.
+        """
+        claim = f"{CLAIM}{self._owner}"
+        self.store.write(f"{folder}/{claim}", b"")
+        try:
+            there = self.store.files(folder).keys() - {claim}
+            if any(name.startswith(CLAIM) for name in there):
+                return False
+            try:
+                found = self._reader.progress(folder)
+            except FileNotFoundError:
+                found = None
+            if found != seen or (seen is None and there):
+                raise self._busy(folder)
+            self.id = folder
+            self._write_progress(owner=self._owner)
+        finally:
+            self.store.remove(f"{folder}/{claim}")
+        return True
+
     def _whole(self, topic_id: int, queue: QueueRecord) -> QueueRecord | None:
-        """Return the part of a queue's record whose new files are whole; None: nothing is."""
-        for record in queue.copies:
-            if record.backup == self.id and not self._is_whole(topic_id, queue, record, "copies"):
-                return None
-        kept: list[SegmentRecord] = []
-        for record in queue.segments:
-            if record.backup == self.id and not self._is_whole(topic_id, queue, record, "entries"):
-                break
-            kept.append(record)
-        if len(kept) == len(queue.segments):
-            return queue
-        if not kept:
-            return None
-        last = kept[-1]
-        return msgspec.structs.replace(
-            queue, segments=kept, end=last.end, last_epoch=last.last_epoch
-        )
+        """Return the part of a queue's record whose files are whole; None: nothing is.
+
+        Files of the base were compared before. The others are read.
+        """
+
+        def is_whole(record: SegmentRecord, kind: SegmentKind) -> bool:
+            if record.backup in self._base_files:
+                return self._is_there(record)
+            return self._is_whole(topic_id, queue, record, kind)
+
+        return whole_part(queue, is_whole)
 
     def _is_whole(
         self, topic_id: int, queue: QueueRecord, record: SegmentRecord, kind: SegmentKind
@@ -324,7 +390,10 @@ class BackupWriter:
         done = self._done.get(key)
         if done is not None:
             return done[1]
-        return None if self._base is None else self._base.queue(*key)
+        queue = None if self._base is None else self._base.queue(*key)
+        if queue is None or not self._faults:
+            return queue
+        return whole_part(queue, lambda record, _kind: self._is_there(record))
 
     def _check_room(self) -> None:
         """Refuse before anything is written, if it would not fit.
@@ -342,10 +411,34 @@ class BackupWriter:
             )
 
     def _begin(self) -> None:
-        if not self.id:
-            self.id = new_id(self.store.folders(), time.time())
+        """Let everybody see that this backup is written, and what it needs.
+
+        Raises:
+            Unavailable: BUSY, another process writes it, or the base is gone.
+        """
+        if self.id:
+            self._write_progress(owner=self._owner)
+        else:
             self._begun_ms = int(time.time() * 1000)
-        self._write_progress(owner=self._owner)
+            self._begin_folder()
+        # From here on nobody removes what the base needs, but somebody may have begun before.
+        base = self._base
+        if base is not None and self._reader.find_manifest(base.id) is None:
+            raise Unavailable(
+                f"backup {base.id} at {self.store.url}, which this one continues, was removed "
+                "just now: give the same command again",
+                "BUSY",
+            )
+
+    def _begin_folder(self) -> None:
+        """Take a folder of its own.
+
+        Raises:
+            Unavailable: BUSY, another process has taken it.
+        """
+        folder = new_id(self.store.folders(), time.time())
+        if not self._claim(folder, None):
+            raise self._busy(folder)
 
     def _write_state(self, state: ClusterSnapshot) -> None:
         self.store.write(f"{self.id}/{STATE}", msgspec.msgpack.encode(state))
@@ -497,6 +590,7 @@ class BackupWriter:
                 int(time.time() * 1000),
                 self._records() if self._taken_over is None else self._taken_over.topics,
                 list(self._notes),
+                sorted(self._before.union(self._base_files)),
             )
             self.store.write(f"{self.id}/{PROGRESS}", encode_manifest(progress))
             self._owns = True
@@ -530,6 +624,12 @@ class BackupWriter:
         self._check_files(manifest)
         self._remove_unnamed(manifest)
         self.store.write(f"{self.id}/{MANIFEST}", encode_manifest(manifest))
+        try:
+            # To prune takes the progress first, then looks for manifests, then removes files.
+            self._check_owner()
+        except LogboomError:
+            self.store.remove(f"{self.id}/{MANIFEST}")
+            raise
         self.store.remove(f"{self.id}/{PROGRESS}")
         return manifest
 
@@ -537,15 +637,16 @@ class BackupWriter:
         """Refuse a manifest that names files which are not there any more, such as by pruning.
 
         Raises:
-            Unavailable: one is missing.
+            Unavailable: one is missing, or has another size.
         """
-        there = self.store.files(self.id)
-        for _, _, record in manifest.records():
-            if record.backup == self.id and there.get(record.file) != record.size:
-                name = self.store.describe(f"{self.id}/{record.file}")
+        there = {each: self.store.files(each) for each in manifest.needs()}
+        wanted = [(self.id, STATE, manifest.state.size)]
+        wanted += [(each.backup, each.file, each.size) for _, _, each in manifest.records()]
+        for backup, file, size in wanted:
+            if there[backup].get(file) != size:
                 raise Unavailable(
-                    f"{name} was removed or changed while this backup was made: give the same "
-                    "command again"
+                    f"{self.store.describe(f'{backup}/{file}')} was removed or changed while this "
+                    "backup was made: give the same command again"
                 )
 
     def _remove_unnamed(self, manifest: Manifest) -> None:
@@ -731,6 +832,14 @@ def forbidden(topic: str) -> Forbidden:
         verb="describe",
         kind="topic",
         name=topic,
+    )
+
+
+def _faults_text(base: Manifest, faults: Sequence[str]) -> str:
+    more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
+    return (
+        f"backup {base.id} cannot be restored any more, because {faults[0]}{more} is missing or has "
+        "another size; this backup copies again what is needed"
     )
 
 

@@ -98,6 +98,7 @@ class BackupStore:
     def exists(self, name: str) -> bool:
         """Return True if there is such a file."""
         with self._errors(name):
+            self._forget_listings()
             return bool(self._fs.isfile(self._path(name)))
 
     def read(self, name: str) -> bytes:
@@ -124,6 +125,7 @@ class BackupStore:
     def folders(self) -> list[str]:
         """Return the names of all folders, sorted."""
         with self._errors(""):
+            self._forget_listings()
             try:
                 found = self._fs.ls(self._root, detail=True)
             except FileNotFoundError:
@@ -134,8 +136,7 @@ class BackupStore:
     def files(self, folder: str) -> dict[str, int]:
         """Return name below the folder → size of all files in a folder."""
         with self._errors(folder):
-            # Some libraries remember listings, and other processes write and remove files, too.
-            self._fs.invalidate_cache()
+            self._forget_listings()
             try:
                 found = self._fs.find(self._path(folder), detail=True)
             except FileNotFoundError:
@@ -145,6 +146,10 @@ class BackupStore:
             str(path).lstrip("/")[len(begin) + 1 :]: int(each["size"] or 0)
             for path, each in sorted(found.items())
         }
+
+    def _forget_listings(self) -> None:
+        # Some libraries remember them, and other processes write and remove files, too.
+        self._fs.invalidate_cache()
 
     def free_bytes(self) -> int | None:
         """Return the free bytes of a local folder; None for other stores."""

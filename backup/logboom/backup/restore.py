@@ -23,21 +23,28 @@ from logboom.backup.restore_plan import (
     decision_commands,
     group_commands,
     known_applications,
+    lists_all,
     outstanding_decisions,
+    undecided_aborts,
 )
 from logboom.client import Client
 from logboom.client.admin_flows.backup_flows import EntriesToRestore
+from logboom.client.admin_flows.open_transactions import OpenTransaction
 from logboom.wire.backup_messages import ClusterSnapshot, EntriesRestored
 from logboom.wire.batch import peek, split_entries
-from logboom.wire.commands import FinishRestore, RestoredApplication, RestoredDecision
+from logboom.wire.commands import FinishRestore, RestoredApplication
 from logboom.wire.errors import DataDamaged, InvalidRequest, Unavailable
-from logboom.wire.transactions import ParkedBatches
 
 WORKERS: Final = 8
 """Queues that are restored at once."""
 SEND_BYTES: Final = 4 * 1024 * 1024
 """Bytes of entries in one request, unless one is larger."""
 NAMED_FAULTS: Final = 3
+MOST_UNDECIDED: Final = 1 << 40
+"""Batches that are listed: all."""
+LIST_TRIES: Final = 600
+LIST_AGAIN_S: Final = 0.1
+"""Seconds before undecided transactions are listed again."""
 WHOLE_S: Final = 0.05
 """Seconds before a queue is asked again whether all its replicas have everything."""
 
@@ -90,6 +97,8 @@ class Restore:
         self._done = 0
         self._ids: dict[int, int] = {}
         """Topic id in the backup → topic id here, of what is not finished yet."""
+        self._waiting: dict[tuple[int, int], int] = {}
+        """(topic id here, queue) → batches of it that wait for a decision."""
 
     def run(self) -> RestoreReport:
         """Restore everything that the plan names; if it was begun before, go on.
@@ -183,6 +192,8 @@ class Restore:
         if end.last_epoch != queue.last_epoch:
             text = f"queue {queue.queue} of {topic.command.name} is not what the backup has"
             raise DataDamaged(f"{text}: give up this restore (--abandon) and repeat it")
+        with self._lock:
+            self._waiting[self._ids[topic.record.id], queue.queue] = end.undecided
 
     def _append(
         self, topic: PlannedTopic, queue: QueueRecord, begin: LogPosition
@@ -292,7 +303,7 @@ class Restore:
         admin, plan = self._client.admin, self._plan
         decisions = outstanding_decisions(self._state, self._ids)
         applications = [] if plan.beside else known_applications(self._state)
-        undecided = list(self._undecided(decisions))
+        undecided = undecided_aborts(self._list_undecided(), set(self._ids.values()), decisions)
         aborted = {(each.app_id, each.sequence, each.attempt) for each in undecided}
         if not plan.beside:
             # Here no part of them can be committed any more; elsewhere they may be others'.
@@ -304,28 +315,22 @@ class Restore:
             admin.restore(command)
         return len(aborted)
 
-    def _undecided(self, decisions: list[RestoredDecision]) -> Iterator[RestoredDecision]:
-        """Yield aborts of what waits in the restored queues for a decision that nobody makes."""
-        ours = set(self._ids.values())
-        decided = {
-            (each.app_id, each.sequence, parked.topic_id, parked.queue)
-            for each in decisions
-            for parked in each.queues
-        }
-        found = self._client.admin.transactions()
-        if found.more:
-            raise Unavailable("too many undecided transactions to list: try again")
-        for each in found.transactions:
-            if each.is_half:
-                continue
-            queues = sorted({(batch.topic_id, batch.queue) for batch in each.parked})
-            parked = [
-                ParkedBatches(*key, [])
-                for key in queues
-                if key[0] in ours and (each.app_id, each.sequence, *key) not in decided
-            ]
-            if parked:
-                yield RestoredDecision(each.app_id, each.sequence, each.attempt, False, parked)
+    def _list_undecided(self) -> list[OpenTransaction]:
+        """Return all undecided transactions, once those of the restored queues are complete.
+
+        Raises:
+            Unavailable: a broker does not list what it must have.
+        """
+        for _ in range(LIST_TRIES):
+            found = self._client.admin.transactions(most=MOST_UNDECIDED).transactions
+            if lists_all(found, self._waiting):
+                return found
+            # Another broker leads since, and learns from its log what is parked.
+            self._pause(LIST_AGAIN_S)
+        raise Unavailable(
+            "the undecided transactions of the restored queues are not known yet: give the same "
+            "command again"
+        )
 
 
 def _split(

@@ -6,7 +6,8 @@ Elsewhere, topics are restored beside those that are there, with new ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -14,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from logboom.backup.backup_format import Manifest, QueueRecord, TopicRecord
+from logboom.client.admin_flows.open_transactions import OpenTransaction
 from logboom.wire.access.access_rules import Quota
 from logboom.wire.backup_messages import ClusterSnapshot
 from logboom.wire.commands import (
@@ -508,6 +510,50 @@ def outstanding_decisions(state: ClusterSnapshot, ids: Mapping[int, int]) -> lis
             whose = (each.app_id, each.sequence, each.attempt)
             found.append(RestoredDecision(*whose, each.commit, queues))
     return found
+
+
+def undecided_aborts(
+    found: Iterable[OpenTransaction],
+    ours: Collection[int],
+    decisions: Iterable[RestoredDecision],
+) -> list[RestoredDecision]:
+    """Return aborts of what waits in the restored queues for a decision that nobody makes.
+
+    Args:
+        found: all that waits in the cluster.
+        ours: ids of the restored topics.
+        decisions: those of the cut, which end what they name.
+    """
+    decided = {
+        (each.app_id, each.sequence, parked.topic_id, parked.queue)
+        for each in decisions
+        for parked in each.queues
+    }
+    aborts: list[RestoredDecision] = []
+    for each in found:
+        if each.is_half:
+            continue
+        queues = sorted({(batch.topic_id, batch.queue) for batch in each.parked})
+        parked = [
+            ParkedBatches(*key, [])
+            for key in queues
+            if key[0] in ours and (each.app_id, each.sequence, *key) not in decided
+        ]
+        if parked:
+            aborts.append(RestoredDecision(each.app_id, each.sequence, each.attempt, False, parked))
+    return aborts
+
+
+def lists_all(found: Iterable[OpenTransaction], undecided: Mapping[tuple[int, int], int]) -> bool:
+    """Return True if a list has all batches that wait in the restored queues.
+
+    A broker lists those of the queues that it leads, as far as it knows them then.
+
+    Args:
+        undecided: (topic id, queue) → how many wait there.
+    """
+    listed = Counter((batch.topic_id, batch.queue) for each in found for batch in each.parked)
+    return all(listed[key] >= count for key, count in undecided.items())
 
 
 def known_applications(state: ClusterSnapshot) -> list[RestoredApplication]:

@@ -10,8 +10,9 @@ import msgspec
 from cyclopts import App, Parameter
 
 from logboom.backup.backup_checks import verify as verify_backup
-from logboom.backup.backup_format import MANIFEST, Manifest, TopicRecord
-from logboom.backup.backup_pruning import PruningPlan, plan_pruning
+from logboom.backup.backup_format import Manifest, TopicRecord
+from logboom.backup.backup_pruning import prune as prune_backups
+from logboom.backup.backup_pruning import survey_pruning
 from logboom.backup.backup_reader import BackupReader
 from logboom.backup.backup_writer import BackupOptions, BackupWriter
 from logboom.backup.object_store import BackupStore
@@ -124,13 +125,16 @@ def list_backups(url: BackupUrl, /, *, output: Output = "table") -> None:
         logboom backup list /backups/prod
     """
     reader = BackupReader(BackupStore(url))
-    rows = []
-    for backup in reader.ids():
+    rows: list[dict[str, Any]] = []
+    finished, unfinished = reader.found()
+    for backup in finished:
         try:
-            rows.append(_row(reader.manifest(backup)))
+            manifest = reader.find_manifest(backup)
         except LogboomError as error:
             rows.append({"id": backup, "state": "damaged", "text": error.text})
-    rows += [{"id": backup, "state": "unfinished"} for backup in reader.unfinished()]
+        else:
+            rows += [] if manifest is None else [_row(manifest)]
+    rows += [{"id": backup, "state": "unfinished"} for backup in unfinished]
     rows.sort(key=lambda row: str(row["id"]))
     if output == "table":
         for row in rows:
@@ -356,11 +360,9 @@ def prune(
         raise InvalidRequest("--keep: keep at least one backup")
     store = BackupStore(url)
     reader = BackupReader(store)
-    written = reader.written(time.time())
-    files = {name: store.files(name) for name in reader.folders()}
-    plan = plan_pruning(reader.manifests(), files, keep, written)
+    plan = survey_pruning(reader, keep, time.time())
     if yes:
-        remove_planned(store, plan)
+        plan = prune_backups(store, reader, plan, keep, time.time())
     if output == "json":
         show_json(plan)
         return
@@ -369,15 +371,6 @@ def prune(
     print(f"kept: {', '.join(plan.kept) or 'nothing'}")
     if not yes and plan.removed:
         note("say --yes to remove them")
-
-
-def remove_planned(store: BackupStore, plan: PruningPlan) -> None:
-    """Remove what a plan names, manifests before the files that they name."""
-    for folder, names in plan.files.items():
-        for name in sorted(names, key=lambda name: name != MANIFEST):
-            store.remove(f"{folder}/{name}")
-    for folder in plan.folders:
-        store.remove_folder(folder)
 
 
 def _row(manifest: Manifest) -> dict[str, Any]:

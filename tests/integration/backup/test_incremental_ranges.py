@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from logboom.backup.backup_checks import verify
-from logboom.backup.backup_pruning import plan_pruning
+from logboom.backup.backup_pruning import prune, survey_pruning
 from logboom.backup.backup_reader import BackupReader
 from logboom.backup.backup_writer import BackupOptions, BackupWriter
 from logboom.backup.object_store import BackupStore
-from logboom.cli.backup_commands import remove_planned
 from logboom.client import Client
 from logboom.wire.batch import open_batch, peek
 from tests.integration.backup.backup_contents import BackupContents
@@ -77,8 +76,7 @@ def test_the_newest_backup_has_what_can_be_read(
         assert BackupContents(reader).values(topic) == read(operator, topic)
         if rng.random() < 0.3:
             keep = rng.randrange(1, 4)
-            files = {name: store.files(name) for name in reader.folders()}
-            remove_planned(store, plan_pruning(reader.manifests(), files, keep))
+            prune(store, reader, survey_pruning(reader, keep, 0), keep, 0)
         assert verify(reader, manifest).faults == []
 
 

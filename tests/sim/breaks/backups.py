@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from logboom.backup import backup_format, backup_pruning
+from logboom.backup import backup_format, backup_pruning, backup_writer
 from logboom.backup.backup_format import SegmentReader
 from logboom.backup.backup_reader import BackupReader
 from logboom.metadata.state import state_machine
@@ -123,6 +123,38 @@ def bases_are_pruned(patch: Patch) -> None:
     patch.setattr(backup_pruning, "plan_pruning", wrong)
 
 
+def what_is_written_is_pruned(patch: Patch) -> None:
+    """K4: to prune leaves out of account what unfinished backups refer to."""
+    patch.setattr(backup_pruning, "_held", lambda _staying, _finished: set())
+
+
+def old_plans_are_carried_out(patch: Patch) -> None:
+    """K4: to prune removes files by a plan, without another look at what others have begun since."""
+
+    def survey(reader: BackupReader, keep: int, _now: float, of: Any) -> Any:
+        files = {name: reader.store.files(name) for name in of}
+        return backup_pruning.plan_pruning(reader.manifests(), files, keep)
+
+    patch.setattr(backup_pruning, "survey_pruning", survey)
+
+
+def broken_bases_are_continued(patch: Patch) -> None:
+    """K4: a backup refers to the files of its base without a look at them."""
+    patch.setattr(backup_writer.BackupWriter, "_is_there", lambda _self, _record: True)
+    patch.setattr(backup_writer.BackupWriter, "_check_files", lambda _self, _manifest: None)
+
+
+def folders_are_shared(patch: Patch) -> None:
+    """K4: of two processes that begin a backup in the same folder, both write there."""
+
+    def take(self: backup_writer.BackupWriter, folder: str, _seen: object) -> bool:
+        self.id = folder
+        self._write_progress(owner=self._owner)
+        return True
+
+    patch.setattr(backup_writer.BackupWriter, "_claim", take)
+
+
 def restoring_topics_are_used(patch: Patch) -> None:
     """K5: a topic that is being restored takes and gives messages."""
     for module in (produce_handler, pull_handler):
@@ -165,6 +197,21 @@ def other_backups_are_mixed_in(patch: Patch) -> None:
         return answer
 
     patch.setattr(restore_handler.RestoreHandler, "_find", found)
+
+
+def undecided_transactions_are_listed_early(patch: Patch) -> None:
+    """K6: a restored queue counts as whole before it is known what waits in it for a decision."""
+    whole = vars(restore_handler)["_is_whole"]
+
+    def early(replica: Replica, leading: Leadership) -> bool:
+        applied, replica.applied = replica.applied, replica.hw
+        try:
+            found: bool = whole(replica, leading)
+        finally:
+            replica.applied = applied
+        return found
+
+    patch.setattr(restore_handler, "_is_whole", early)
 
 
 def counters_begin_anew(patch: Patch) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from logboom.backup import backup_pruning
 from logboom.backup.backup_format import (
+    STALE_S,
     Manifest,
+    Progress,
     QueueRecord,
     SegmentRecord,
     StateRecord,
@@ -84,5 +87,20 @@ def test_an_older_backup_that_is_still_written_stays() -> None:
     manifests = chain([False])
     written = "20250101T000000Z"
     files = files_of(manifests) | {written: {"progress.json": 3, "1/0/0.seg": 4}}
-    plan = backup_pruning.plan_pruning(manifests, files, 1, [written])
+    begun = Progress(written, "cluster", "", 0, "somebody", 1_000, [])
+    plan = backup_pruning.plan_pruning(manifests, files, 1, [begun], 1.0)
     assert (plan.removed, plan.folders, plan.files) == ([], [], {})
+    plan = backup_pruning.plan_pruning(manifests, files, 1, [begun], 1.0 + STALE_S)
+    assert plan.folders == [written]
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_k4_what_an_unfinished_backup_refers_to_stays(older: bool) -> None:
+    manifests = chain([False, True, False])
+    files = files_of(manifests)
+    base = manifests[1]
+    needs = [] if older else sorted(base.needs())
+    begun = Progress("20270101T000000Z", "cluster", base.id, 0, "", 0, [], [], needs)
+    plan = backup_pruning.plan_pruning(manifests, files, 1, [begun], 1e9)
+    assert (plan.removed, plan.kept) == ([], [each.id for each in manifests])
+    assert backup_pruning.plan_pruning(manifests, files, 1).removed == sorted(base.needs())

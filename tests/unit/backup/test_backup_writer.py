@@ -130,7 +130,12 @@ def test_the_manifest_comes_after_all_else_and_before_the_progress_goes() -> Non
     store = Noted()
     manifest = writer(Leader(), store).create()
     assert store.done[-2:] == [f"write {MANIFEST}", f"remove {PROGRESS}"]
-    assert set(store.done[:-2]) == {f"write {PROGRESS}", f"write {STATE}"}
+    assert [each.split("-")[0] for each in store.done[:3]] == [
+        "write claim",
+        f"write {PROGRESS}",
+        "remove claim",
+    ]
+    assert set(store.done[3:-2]) - {f"write {PROGRESS}"} == {f"write {STATE}"}
     assert verify(BackupReader(store), manifest).faults == []
     assert (len(manifest.topics[0].queues[0].segments), manifest.messages) == (6, 6)
 

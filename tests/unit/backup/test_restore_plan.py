@@ -25,15 +25,23 @@ from logboom.backup.restore_plan import (
     decision_commands,
     group_commands,
     known_applications,
+    lists_all,
     outstanding_decisions,
     plan_restore,
+    undecided_aborts,
 )
+from logboom.client.admin_flows.open_transactions import OpenTransaction
 from logboom.wire.access.access_rules import Quota, UserView
 from logboom.wire.backup_messages import ApplicationView, ClusterSnapshot, GroupState
 from logboom.wire.commands import RestoredApplication, RestoredDecision
 from logboom.wire.errors import AlreadyExists, InvalidRequest, LogboomError, Refused, Unavailable
 from logboom.wire.group_view import GroupConfig, GroupOffsets, GroupView
-from logboom.wire.transactions import DecisionView, ParkedBatches
+from logboom.wire.transactions import (
+    DecisionView,
+    ParkedBatches,
+    TransactionId,
+    UndecidedBatch,
+)
 from logboom.wire.view import BrokerView, QueueView, SettingView, TopicConfig, TopicView
 
 ID = "20261124T021500Z"
@@ -312,6 +320,34 @@ def test_decisions_keep_their_order_and_lose_queues_that_are_not_restored() -> N
         RestoredDecision("app", 8, 1, True, [ParkedBatches(30, 1, [(5, 0)])]),
     ]
     assert outstanding_decisions(STATE, {5: 50})[0].queues == [ParkedBatches(50, 0, [])]
+
+
+def waiting(topic_id: int, queue: int, offset: int, sequence: int = 1) -> UndecidedBatch:
+    """A batch that waits for a decision."""
+    whose = TransactionId("app", sequence, 1)
+    return UndecidedBatch("flights", topic_id, queue, offset, 0, whose, 5, 0, 1, 10)
+
+
+def test_k6_what_waits_in_restored_queues_is_aborted_and_nothing_else() -> None:
+    halves = OpenTransaction("app", -1, 0, [waiting(11, 0, 9, -1)])
+    mine = OpenTransaction("app", 1, 1, [waiting(11, 0, 3), waiting(11, 1, 4), waiting(5, 0, 3)])
+    known = OpenTransaction("app", 2, 1, [waiting(11, 0, 5, 2), waiting(11, 1, 5, 2)])
+    other = OpenTransaction("app", 3, 1, [waiting(5, 0, 6, 3)])
+    cut = [RestoredDecision("app", 2, 1, True, [ParkedBatches(11, 0, [(5, 0)])])]
+    assert undecided_aborts([halves, mine, known, other], {11}, cut) == [
+        RestoredDecision("app", 1, 1, False, [ParkedBatches(11, 0, []), ParkedBatches(11, 1, [])]),
+        RestoredDecision("app", 2, 1, False, [ParkedBatches(11, 1, [])]),
+    ]
+
+
+def test_k6_a_list_of_what_waits_is_complete_when_it_has_as_many_as_the_queues() -> None:
+    found = [
+        OpenTransaction("app", -1, 0, [waiting(11, 0, 9, -1)]),
+        OpenTransaction("app", 1, 1, [waiting(11, 0, 3), waiting(11, 1, 4)]),
+    ]
+    assert lists_all(found, {(11, 0): 2, (11, 1): 1, (11, 2): 0, (11, 3): -1})
+    assert not lists_all(found, {(11, 0): 3})
+    assert not lists_all(found, {(12, 0): 1})
 
 
 def test_producers_of_before_the_cut_are_fenced() -> None:

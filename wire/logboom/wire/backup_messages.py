@@ -203,7 +203,10 @@ class EntriesRestored(WireMessage, array_like=True):
     lacks: int
     """Copies from this offset up to the log's start are lacking; -1: none."""
     whole: bool
-    """True if all in-sync replicas have everything up to the end on disk, copies included."""
+    """True if all in-sync replicas have everything up to the end on disk, copies included, and the
+    leader knows all that is parked in it."""
+    undecided: int = -1
+    """Batches up to the end that wait for a decision, if `whole`; -1 from older brokers."""
 
 
 BackupMessage: TypeAlias = (

@@ -76,7 +76,8 @@ class RestoreHandler(Service):
             replica.epochs.before(replica.end),
             replica.start,
             -1 if replica.compaction.lacks is None else replica.compaction.lacks,
-            _is_whole(replica, leading),
+            whole := _is_whole(replica, leading),
+            replica.parked.undecided if whole else 0,
         )
         waiting = PendingProduce(
             replica.end,
@@ -208,8 +209,13 @@ def _continues(replica: Replica, message: RestoreEntries) -> bool:
 
 
 def _is_whole(replica: Replica, leading: Leadership) -> bool:
-    """Return True if everything is on the disks of all in-sync replicas, copies included."""
+    """Return True if everything is on the disks of all in-sync replicas, copies included.
+
+    And if what is parked is known: it follows from the log, several turns later.
+    """
     if replica.compaction.lacks is not None or replica.hw != replica.end:
+        return False
+    if replica.applied < replica.hw:
         return False
     followers = [leading.followers.get(each) for each in leading.isr if each != leading.me]
     return all(

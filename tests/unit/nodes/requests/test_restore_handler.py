@@ -10,6 +10,7 @@ import pytest
 from logboom.nodes.log.epoch_table import EpochTable
 from logboom.nodes.log.keys import Position
 from logboom.nodes.log.producer_windows import ProducerWindows
+from logboom.nodes.replica import parked_queue
 from logboom.nodes.replica.replica import ReplicaSnapshot
 from logboom.wire.backup_messages import EntriesRestored, RestoreEntries
 from logboom.wire.batch import encode_batch, encode_control, stamp
@@ -17,6 +18,8 @@ from logboom.wire.cursor_deltas import encode_deltas
 from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader, Unavailable
 from logboom.wire.head import ControlKind
 from logboom.wire.messages import FollowerPosition, Offsets, Replicated
+from logboom.wire.parking import encode_parked
+from logboom.wire.transactions import TransactionId
 from logboom.wire.validation import crc32c
 from logboom.wire.view import TopicConfig
 from tests.unit.nodes.requests.test_backup_handler import operator
@@ -177,6 +180,37 @@ def test_k5_nothing_is_removed_or_released_meanwhile() -> None:
     for _ in range(5):
         rig.settle(100.0)
     assert rig.replica().start > 0
+
+
+def test_k6_a_queue_is_whole_once_all_that_waits_in_it_for_a_decision_is_known() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parked_queue, "APPLIED_AT_ONCE", 1)
+        told = told_of_five_undecided()
+    assert len(told) > 1, "it takes several turns"
+    assert set(told) == {(False, 0), (True, 5)}
+
+
+def told_of_five_undecided() -> list[tuple[bool, int]]:
+    """Whether a queue is whole and how much waits in it, as told until it is whole."""
+    _, peer = restoring()
+    waits = TransactionId("app", 1, 1)
+    parked = [
+        stamp(
+            encode_control(ControlKind.PARKED, encode_parked(batch(1), NOW, transaction=waits)),
+            0,
+            3,
+            NOW,
+        )
+        for _ in range(5)
+    ]
+    answer = send(peer, (0, 0), *parked)
+    assert end(answer) == (0, 5, 3)
+    told: list[tuple[bool, int]] = []
+    while not told or not told[-1][0]:
+        answer = send(peer)
+        assert answer is not None
+        told.append((answer.whole, answer.undecided))
+    return told
 
 
 def test_another_leader_and_a_topic_in_use_are_told() -> None:
