@@ -17,8 +17,8 @@ from logboom.cli.connection import found_key
 from logboom.cli.output import note, show
 from logboom.cli.parameters import OperatorServers, Output
 from logboom.wire.credentials_file import read_credentials
+from logboom.wire.endpoints import listen_fault
 from logboom.wire.errors import AlreadyExists, InvalidRequest, StartError, UnknownResource
-from logboom.wire.listeners import is_endpoint
 
 NEEDED: Final = ("argon2", "itsdangerous", "jinja2", "prometheus_client", "starlette", "uvicorn")
 DEFAULT_LISTEN: Final = "127.0.0.1:8080"
@@ -317,8 +317,8 @@ def split_listen(text: str) -> tuple[str, int]:
     Raises:
         InvalidRequest: it is none of these.
     """
-    name, _, port = text.rpartition(":")
-    name = name.strip("[]") or "127.0.0.1"
-    if not is_endpoint(f"{name}:{port}"):
+    host, _, port = text.rpartition(":")
+    host = host or "127.0.0.1"
+    if listen_fault(f"{host}:{port}") is not None:
         raise InvalidRequest(f"--listen {text}: write it as {DEFAULT_LISTEN}")
-    return name, int(port)
+    return host.strip("[]"), int(port)

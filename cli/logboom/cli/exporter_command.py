@@ -11,8 +11,9 @@ from cyclopts import Parameter
 from logboom.cli.cluster_address import destination_of
 from logboom.cli.output import note
 from logboom.cli.parameters import Servers
+from logboom.wire.endpoints import listen_fault
 from logboom.wire.errors import InvalidRequest, StartError
-from logboom.wire.listeners import is_endpoint, is_loopback
+from logboom.wire.listeners import is_loopback
 
 EXPORTER_PORT: Final = 9712
 DEFAULT_MAX_SERIES: Final = 50_000
@@ -73,7 +74,7 @@ def _address(text: str) -> tuple[str, int]:
     Raises:
         InvalidRequest: the text is not host:port.
     """
-    if not is_endpoint(text):
+    if listen_fault(text) is not None:
         raise InvalidRequest(f"--listen {text!r}: write host:port, as in 127.0.0.1:{EXPORTER_PORT}")
     host, _, port = text.rpartition(":")
     return host.strip("[]"), int(port)

@@ -131,10 +131,10 @@ class ClientCore:
         self._due = min([when for when in wanted if when is not None], default=float("inf"))
         return None if self._due == float("inf") else self._due
 
-    def close(self) -> None:
+    def close(self, error: LogboomError) -> None:
         """Fail what producers still hold; the core handles nothing afterwards."""
         self._closed = True
-        self._sender.close_all()
+        self._sender.close_all(error)
 
     def _call(self, call: CoreCall) -> None:
         if self._closed:

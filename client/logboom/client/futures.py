@@ -71,7 +71,7 @@ def _run_callback(callback: Callable[[Any], object], future: object) -> None:
     try:
         callback(future)
     # A callback of the user may raise anything, and must not end the thread that runs the core.
-    except Exception:
+    except BaseException:
         LOG.exception("a callback of %r raised", future)
 
 

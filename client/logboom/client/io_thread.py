@@ -202,9 +202,10 @@ class IoThread:
             while not self._stopping:
                 self._turn()
         # Whatever fails here, every waiting call must fail, or it would wait for ever.
-        except Exception as fault:
+        except BaseException as fault:
             LOG.exception("the client's core failed")
             error = InternalError(f"the client failed ({fault!r}): please report it")
+            error.__cause__ = fault
         self._end(error)
 
     def _turn(self) -> None:
@@ -235,15 +236,18 @@ class IoThread:
             buffer.topics.clear()
         with contextlib.suppress(Exception):
             # After a failure of the core, this may fail, too.
-            self.core.close()
-        self._sockets.close()
+            self.core.close(error)
+        # Before the sockets: if they do not close, nobody waits for that.
         while self._calls:
             outcome: Promise[Any] | None = getattr(self._calls.popleft(), "outcome", None)
             if outcome is not None:
                 outcome.fail(error)
         while self._pending:
             self._pending.pop().fail(error)
-        self.ended.resolve(None)
+        try:
+            self._sockets.close()
+        finally:
+            self.ended.resolve(None)
 
 
 def _stop_all() -> None:

@@ -32,8 +32,8 @@ from logboom.deploy.node_credentials import (
 )
 from logboom.deploy.ports import NAME_SERVER_PORT, RAFT_PORT
 from logboom.wire.access.access_rules import is_node_user, user_name_fault
+from logboom.wire.endpoints import endpoint_fault
 from logboom.wire.errors import InvalidRequest, StartError
-from logboom.wire.listeners import is_wildcard
 from logboom.wire.sockets import check_endpoint
 
 CONFIG_FILE: Final = "node.toml"
@@ -83,13 +83,9 @@ def parse_nodes(text: str, kind: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for number, part in enumerate(text.split(","), 1):
         name, equals, endpoint = part.strip().rpartition("=")
-        try:
-            check_endpoint(endpoint)
-        except StartError as error:
-            raise InvalidRequest(error.text) from None
-        if is_wildcard(endpoint) or endpoint.endswith(":0"):
-            text = f"{endpoint} is no address that others dial: give host:port of one machine"
-            raise InvalidRequest(text)
+        fault = endpoint_fault(endpoint)
+        if fault is not None:
+            raise InvalidRequest(fault)
         node = name if equals else f"{kind}-{number}"
         if not _ID.fullmatch(node):
             raise InvalidRequest(f"{node!r}: a node's id matches {_ID.pattern}, e.g. {kind}-1")

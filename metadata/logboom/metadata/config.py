@@ -14,6 +14,7 @@ from logboom.wire.access.access_rules import (
     user_name_fault,
 )
 from logboom.wire.connection_limits import MAX_PER_ADDRESS
+from logboom.wire.endpoints import endpoint_fault
 from logboom.wire.errors import InvalidRequest, StartError
 from logboom.wire.listeners import (
     ListenerConfig,
@@ -180,6 +181,10 @@ def check_config(config: NameServerConfig) -> None:
     ids = [member.id for member in config.name_servers]
     if len(set(ids)) < len(ids):
         raise StartError("name_servers names one id twice: give every name server its own")
+    for member in config.name_servers:
+        fault = endpoint_fault(member.endpoint) or endpoint_fault(member.raft_endpoint)
+        if fault is not None:
+            raise StartError(f"name_servers: {member.id}: {fault}")
     if config.max_connections_per_address < 0:
         raise StartError("max_connections_per_address must not be below 0 (0: no limit)")
     members = config.members()

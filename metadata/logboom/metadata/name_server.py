@@ -61,7 +61,6 @@ from logboom.metadata.state.state_counters import figures_of, next_key_end_ms
 from logboom.metadata.state.state_machine import StateMachine
 from logboom.metadata.state.state_reads import StateReads
 from logboom.metadata.tables.cluster_state import OPEN, ClusterState
-from logboom.metadata.tables.name_rules import endpoint_fault
 from logboom.metadata.watch.watch_handler import WatchHandler
 from logboom.metadata.watch.watch_views import (
     name_server_view,
@@ -746,11 +745,6 @@ class NameServer:
             on_end(None)
             return
         ends = [request.endpoint]
-        for end in (request.endpoint, request.raft_endpoint):
-            fault = endpoint_fault(end)
-            if fault is not None:
-                on_end(InvalidRequest(fault))
-                return
         if not self.links.dials(request.raft_endpoint):
             ends.append(request.raft_endpoint)
         elif not self.links.is_open(request.raft_endpoint, request.name_server):

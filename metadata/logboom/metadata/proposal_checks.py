@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -19,6 +19,7 @@ from logboom.wire.commands import (
     NewTerm,
     RegisterBroker,
 )
+from logboom.wire.endpoints import endpoint_fault
 from logboom.wire.errors import InvalidRequest, LogboomError, Refused, UnknownResource
 from logboom.wire.features import upgrade_text
 from logboom.wire.group_commands import AlterGroup, JoinGroup, SetTarget
@@ -44,6 +45,14 @@ LEADERS_OWN: Final = (
 """Commands that nobody may propose: the Raft leader makes them itself."""
 MAX_PROPOSER: Final = 128
 """Maximum length of a proposer's name, in characters."""
+
+
+def announced_fault(endpoints: Iterable[str]) -> str | None:
+    """Return why nobody can dial what a node announces, in one line, or None.
+
+    This is not checked when it is applied (`name_rules.applied_endpoint_fault`).
+    """
+    return next((fault for each in endpoints if (fault := endpoint_fault(each))), None)
 
 
 def proposer_of(peer: PeerSession, message: Propose) -> str:
@@ -134,6 +143,10 @@ def refuse_proposal(
         return InvalidRequest(text)
     if isinstance(command, RegisterBroker) and command.features < features:
         return InvalidRequest(upgrade_text(command.broker, command.features, features))
+    if isinstance(command, RegisterBroker):
+        fault = announced_fault([command.endpoint, *(each.endpoint for each in command.listeners)])
+        if fault is not None:
+            return InvalidRequest(f"{command.broker} advertises an address: {fault}")
     if peer.kind == "client" and (
         (isinstance(command, CreateTopic) and is_a_groups(command.name))
         or (isinstance(command, AlterTopic) and command.name.startswith(RETRY_PREFIX))

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from logboom.wire.connection_limits import MAX_PER_ADDRESS
+from logboom.wire.endpoints import MAX_PORT, endpoint_fault
 from logboom.wire.errors import StartError
 from logboom.wire.listeners import (
     ListenerConfig,
@@ -22,7 +23,6 @@ from logboom.wire.listeners import (
 from logboom.wire.log_format import LogForm
 from logboom.wire.messages import MAX_BATCH_BYTES
 
-MAX_PORT: Final = 65_535
 MIN_REQUEST_BYTES: Final = 2 * 1024 * 1024
 """Smallest `max_request_bytes`: a batch of a client that leaves its settings alone must pass."""
 HEARTBEAT: Final = 1.0
@@ -146,6 +146,10 @@ def check_config(config: BrokerConfig) -> None:
         raise StartError(f"id {config.id!r}: a broker's id matches {_ID.pattern}, e.g. broker-1")
     if not config.name_servers:
         raise StartError("name_servers is empty: list at least one name server as host:port")
+    for endpoint in config.name_servers:
+        fault = endpoint_fault(endpoint)
+        if fault is not None:
+            raise StartError(f"name_servers: {fault}")
     if config.out_of_sync_ms < 2 * config.fetch_wait_ms:
         raise StartError("out_of_sync_ms must be at least twice fetch_wait_ms")
     if config.scrub_bytes_per_s < 0 or config.scrub_every_s < 0:

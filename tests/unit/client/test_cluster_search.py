@@ -77,6 +77,20 @@ def test_a_file_that_others_can_read_is_refused_with_the_remedy(file: Path) -> N
         connect(file.with_name("bob.toml"))
 
 
+@pytest.mark.parametrize(
+    "endpoint",
+    ["tcp://host:7711", "user@host:1", "ü.example:1", "*:1", "0.0.0.0:1", "host:0", "::1:7711"],
+)
+def test_what_nobody_can_dial_is_refused_at_once(file: Path, endpoint: str) -> None:
+    for given in (endpoint, f"a:1,{endpoint}", [endpoint]):
+        with pytest.raises(InvalidRequest, match="host:port") as caught:
+            connect(given)
+        assert "\n" not in caught.value.text
+    file.write_text(file.read_text().replace("a:1", endpoint))
+    with pytest.raises(StartError, match="host:port"):
+        connect(file)
+
+
 def test_the_environment_is_asked_last(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGBOOM_CREDENTIALS", os.fspath(file.with_name("gone.toml")))
     with pytest.raises(StartError, match=r"gone\.toml"):

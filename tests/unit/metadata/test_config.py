@@ -9,6 +9,7 @@ import pytest
 from logboom.metadata.config import (
     NameServerConfig,
     NameServerListener,
+    NameServerMember,
     check_config,
     listeners_of,
 )
@@ -41,6 +42,11 @@ def test_two_addresses_are_two_open_listeners() -> None:
         ({"administrators": {"root": "0" * 39}}, "public key of 39 characters"),
         ({"initial_nodes": {"a": "#" * 40}}, "public key of 40 characters"),
         ({"initial_nodes": {"A": "0" * 40}}, "id of a node"),
+        ({"listen": "tcp://127.0.0.1:1"}, "leave out tcp://"),
+        ({"raft_listen": "::1:1"}, "brackets"),
+        ({"name_servers": [NameServerMember("name-1", "u@h:1", "h:2")]}, "name-1: .*the user"),
+        ({"name_servers": [NameServerMember("name-1", "h:1", "*:2")]}, "name-1: .*others dial"),
+        ({"metrics_listen": "http://127.0.0.1:9"}, "metrics_listen"),
         ({"balance_mode": "on"}, "off, new-broker, continuous"),
         ({"replace_after_s": -1.0}, "from 0 on"),
         (

@@ -14,8 +14,9 @@ from logboom.metadata.config import (
     check_lease,
 )
 from logboom.metadata.duties import leader_duties
+from logboom.metadata.duties.listener_notes import ListenerNotes
 from logboom.metadata.raft.log_commands import decode_entry
-from logboom.metadata.tables.cluster_state import OPEN
+from logboom.metadata.tables.cluster_state import OPEN, ClusterState
 from logboom.wire.access.access_commands import AdmitInitialUsers, EndUserKeys
 from logboom.wire.actor import Call
 from logboom.wire.commands import (
@@ -277,6 +278,31 @@ def test_bad_proposals_are_refused_before_the_log() -> None:
         answer = group.ask(leader, message)
         assert isinstance(answer, LogboomError)
         assert answer.code == code
+
+
+@pytest.mark.parametrize("end", ["tcp://b:1", "u@b:1", "b :1", "*:1", "b:0", "::1:1", "b:²"])
+def test_a_broker_that_nobody_can_dial_is_refused_before_the_log(end: str) -> None:
+    group = Group(size=1)
+    good = RegisterBroker("b", "s", "i", "b:1", "", False, 0, features=FEATURES)
+    curve = [ListenerView("main", "b:1", "none"), ListenerView("outside", end, "curve")]
+    for command in (
+        msgspec.structs.replace(good, endpoint=end),
+        msgspec.structs.replace(good, listeners=curve),
+    ):
+        answer = group.ask(group.leader(), Propose(0, 1_000, "b", 1, command), "broker")
+        assert isinstance(answer, LogboomError)
+        assert answer.code == "INVALID_ARGUMENT"
+        assert "b advertises an address: " in answer.text
+        assert "\n" not in answer.text
+    assert not group.core(group.leader()).cluster.brokers
+
+
+def test_listeners_that_nobody_can_dial_are_not_noted() -> None:
+    cluster, notes = ClusterState(), ListenerNotes()
+    good = [ListenerView("main", "n:1", "none")]
+    odd = [ListenerView("main", "tcp://n:1", "none")]
+    announced = {"name-1": (good, odd), "name-2": (odd, []), "name-3": (good, good)}
+    assert [note.name_server for note in notes.take(cluster, announced)] == ["name-3"]
 
 
 def test_a_request_for_a_broker_is_refused_by_name() -> None:
@@ -784,6 +810,21 @@ def test_r12_an_invented_name_server_is_not_added() -> None:
     real = AddNameServer(0, 3_000, "name-5", "name-5:7701", "name-5:7721")
     assert isinstance(group.ask(group.leader(), real, "operator"), Ok)
     assert group.core(group.leader()).raft.members == {"name-1", "name-2", "name-3", "name-5"}
+
+
+@pytest.mark.parametrize("name", ["name-4", "name-2"])
+@pytest.mark.parametrize("end", ["tcp://name-4:7701", "*:7701", "name-4:0", "ü:1", "n:" + "1" * 90])
+def test_r12_an_address_that_nobody_can_dial_is_not_added(name: str, end: str) -> None:
+    group = Group()
+    good = "name-4:7701"
+    for ends in ((end, good), (good, end)):
+        request = AddNameServer(0, 3_000, name, *ends)
+        code, text = refused(group.ask(group.leader(), request, "operator"))
+        assert code == "INVALID_ARGUMENT"
+        assert "host:port" in text
+        assert "\n" not in text
+    assert not group.core(group.leader()).cluster.name_servers
+    assert not group.ended
 
 
 def test_r12_one_change_at_a_time() -> None:

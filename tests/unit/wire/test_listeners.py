@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from logboom.wire.endpoints import is_wildcard
 from logboom.wire.errors import StartError
 from logboom.wire.listeners import (
     ListenerConfig,
@@ -17,7 +18,6 @@ from logboom.wire.listeners import (
     endpoint_for,
     exposed,
     is_loopback,
-    is_wildcard,
     listener_views,
     may_dial_open,
     metrics_address,

@@ -1,5 +1,6 @@
 """Sockets over loopback: what the skin promises to every loop."""
 
+import errno
 import resource
 import select
 import socket as tcp
@@ -589,3 +590,70 @@ def test_a_peer_that_speaks_zmtp_1_ends_nothing_and_is_not_heard(
         dialler.send([Send(node.endpoints["main"], [b"hello"])])
         (asked,) = gather(node, 1, dialler)
         assert list(asked.frames) == [b"hello"]
+
+
+NOT_DIALLED = ["tcp://host:1", "user@host:1", "ü.example:1", "*:1", "h\0:1", "a;b:1", "h" * 300, ""]
+
+
+@pytest.mark.parametrize("endpoint", NOT_DIALLED)
+def test_an_endpoint_that_cannot_be_dialled_is_an_unreachable_peer(
+    node: Sockets, dialler: Sockets, endpoint: str
+) -> None:
+    dialler.send([Send(endpoint, [b"hello"])])
+    dialler.redial(endpoint)
+    dialler.send([Send(endpoint, [b"hello again"])])
+    assert dialler.dropped == 2
+    assert dialler.poll(0) == []
+    dialler.hang_up(endpoint)
+    # It holds nothing that others need, and nothing that hinders the end.
+    dialler.send([Send(node.endpoints["main"], [b"hello"])])
+    (asked,) = gather(node, 1, dialler)
+    assert list(asked.frames) == [b"hello"]
+
+
+@pytest.mark.parametrize("method", ["connect", "monitor", "setsockopt"])
+def test_a_dial_that_zeromq_refuses_is_an_unreachable_peer(
+    node: Sockets,
+    dialler: Sockets,
+    method: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    endpoint = node.endpoints["main"]
+    with monkeypatch.context() as patch:
+
+        def refuse(*_args: object) -> None:
+            raise zmq.ZMQError(errno.EMFILE)
+
+        patch.setattr(zmq.Socket, method, refuse)
+        for _ in range(3):
+            dialler.send([Send(endpoint, [b"lost"])])
+            assert dialler.poll(0) == []
+    assert dialler.dropped == 3
+    # It is logged once, and the next dial may succeed.
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1
+    assert endpoint in told[0]
+    assert "Too many open files" in told[0]
+    dialler.send([Send(endpoint, [b"hello"])])
+    (asked,) = gather(node, 1, dialler)
+    assert list(asked.frames) == [b"hello"]
+
+
+def test_ipv6_is_bound_and_dialled_in_brackets(dialler: Sockets) -> None:
+    with tcp.socket(tcp.AF_INET6) as probe:
+        if probe.connect_ex(("::1", 1)) != errno.ECONNREFUSED:
+            # A machine without IPv6 says so.
+            with pytest.raises(StartError, match="host:port of this machine"):
+                Sockets({"main": "[::1]:0"})
+            return
+    node = Sockets({"main": "[::1]:0"})
+    with closing(node):
+        endpoint = node.endpoints["main"]
+        assert endpoint.startswith("[::1]:")
+        dialler.send([Send(endpoint, [b"hello"])])
+        (asked,) = gather(node, 1, dialler)
+        assert isinstance(asked.peer, PeerAddress)
+        assert node.ip_address_of(asked.peer) == "::1"
+        node.send([Send(asked.peer, [b"answer"])])
+        assert gather(dialler, 1, node) == [Received(endpoint, [b"answer"])]

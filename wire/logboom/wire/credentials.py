@@ -24,9 +24,9 @@ import msgspec
 from msgspec import Struct
 
 from logboom.wire.access.access_rules import public_key_fault, user_name_fault
+from logboom.wire.endpoints import endpoint_fault
 from logboom.wire.errors import StartError
 from logboom.wire.key_pair import KeyPair, Secret
-from logboom.wire.listeners import is_endpoint
 from logboom.wire.server_keys import ServerKeys
 
 CREDENTIALS_REMEDY: Final = "name a file that `logboom user create` or `logboom cluster init` wrote"
@@ -117,9 +117,9 @@ def _credentials(table: Mapping[str, Any], where: str) -> Credentials:
     for server in found.servers:
         if public_key_fault(server.public_key) is not None:
             raise _fault(where, f"the public_key of {server.node!r} is not 40 characters of Z85")
-        if not is_endpoint(server.endpoint):
-            text = f"{server.endpoint!r} of {server.node!r} is not an endpoint: write host:port"
-            raise _fault(where, text)
+        fault = endpoint_fault(server.endpoint)
+        if fault is not None:
+            raise _fault(where, f"{server.node!r}: {fault}")
     pair = KeyPair(found.public_key, Secret(found.secret_key))
     return Credentials(found.user, found.cluster_id, pair, tuple(found.servers))
 

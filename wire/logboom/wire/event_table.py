@@ -30,6 +30,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "broker": "Id of a broker",
     "coordinator": "Broker that coordinates the group from now on",
     "elections": "Number of queues that have a leader in a new epoch, or none",
+    "endpoint": "A node's host:port, as it was told",
     "epoch": "Leader epoch of the queue; for a group, its coordinator's epoch",
     "error": "What the program or the system says of an error",
     "features": "Features level of the cluster",
@@ -784,6 +785,14 @@ _ALL: Final[tuple[LogEvent, ...]] = (
         "Connections were reset, since their address has too many",
         ("address",),
         most_per_s=20,
+    ),
+    LogEvent(
+        "dial_failed",
+        "warning",
+        "wire.connections",
+        "node",
+        ("endpoint", "error"),
+        "An endpoint that somebody told cannot be dialled; it counts as a node that does not run",
     ),
     LogEvent(
         "connection_closed",

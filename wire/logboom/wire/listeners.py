@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
+from logboom.wire.endpoints import MAX_PORT, endpoint_fault, host_of, is_wildcard, listen_fault
 from logboom.wire.errors import StartError
 
 Security: TypeAlias = Literal["curve", "none"]
@@ -23,7 +24,6 @@ MAX_LISTENERS: Final = 8
 METRICS_DISTANCE: Final = 1000
 """The port for metrics and health is so many above that of the first listener."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
-_MAX_PORT: Final = 65_535
 
 
 class ListenerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,26 +55,13 @@ def is_loopback(endpoint: str) -> bool:
     A wildcard is not loopback, and neither is a name other than localhost, because what it stands
     for may change.
     """
-    host = _host(endpoint)
+    host = host_of(endpoint)
     if host == "localhost":
         return True
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def is_wildcard(endpoint: str) -> bool:
-    """Return True if an address to bind stands for all addresses of the machine."""
-    host = _host(endpoint)
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return host == "*"
-
-
-def _host(endpoint: str) -> str:
-    return endpoint.rpartition(":")[0].strip("[]").lower()
 
 
 def exposed(listeners: Sequence[ListenerConfig]) -> list[ListenerConfig]:
@@ -102,10 +89,9 @@ def check_listeners(
         if each.name in names:
             raise StartError(f"two listeners are called {each.name!r}: give each its own name")
         names.add(each.name)
-        for address in (each.listen, each.advertise):
-            if address and not is_endpoint(address):
-                text = f"listener {each.name!r}: {address!r} is not an endpoint: write host:port"
-                raise StartError(text)
+        fault = listen_fault(each.listen)
+        if fault is not None:
+            raise StartError(f"listener {each.name!r}: {fault}")
         if each.listen in addresses and not each.listen.endswith(":0"):
             text = (
                 f"two listeners bind {each.listen}: a port has one security, so give each its own"
@@ -115,6 +101,9 @@ def check_listeners(
         if is_wildcard(each.advertise):
             text = f"listener {each.name!r} advertises {each.advertise}, which nobody can dial"
             raise StartError(f"{text}: set `advertise` to the host:port that clients reach")
+        fault = endpoint_fault(each.advertise) if each.advertise else None
+        if fault is not None:
+            raise StartError(f"listener {each.name!r}: {fault}")
         if each.security == "curve" and not credentials_file:
             raise StartError(
                 f'listener {each.name!r} has security = "curve", but the config names no '
@@ -137,7 +126,7 @@ def check_metrics_listen(setting: str) -> None:
     Raises:
         StartError: BAD_CONFIG; it is neither an address nor one of the words.
     """
-    if setting not in ("auto", "off") and not is_endpoint(setting):
+    if setting not in ("auto", "off") and listen_fault(setting) is not None:
         raise StartError(
             f'metrics_listen {setting!r}: write host:port, "auto" (loopback, {METRICS_DISTANCE} ports above '
             'the first listener) or "off"'
@@ -162,7 +151,7 @@ def metrics_address(setting: str, first_listen: str) -> str:
     if not port:
         return ""
     above = port + METRICS_DISTANCE
-    return f"127.0.0.1:{above if above <= _MAX_PORT else port - METRICS_DISTANCE}"
+    return f"127.0.0.1:{above if above <= MAX_PORT else port - METRICS_DISTANCE}"
 
 
 def curve_names(listeners: Sequence[ListenerConfig]) -> set[str]:
@@ -189,12 +178,6 @@ def check_dialled(listeners: Sequence[ListenerConfig]) -> None:
         if is_wildcard(each.listen) and not each.advertise:
             text = f"listener {each.name!r} binds {each.listen}, which nobody can dial"
             raise StartError(f"{text}: set `advertise` to the host:port that clients reach")
-
-
-def is_endpoint(text: str) -> bool:
-    """Return True for "host:port"."""
-    host, _, port = text.rpartition(":")
-    return bool(host) and port.isdecimal() and int(port) <= _MAX_PORT
 
 
 def listener_views(

@@ -35,12 +35,13 @@ from logboom.wire.actor import (
 from logboom.wire.authenticator import Authenticate
 from logboom.wire.connection_info import ConnectionInfo
 from logboom.wire.connection_limits import DEFAULT_LIMITS, HANDSHAKE_S, ConnectionLimits
+from logboom.wire.endpoints import endpoint_fault, listen_fault, may_be_dialled
 from logboom.wire.errors import StartError, Unavailable
+from logboom.wire.event_log import log_event
 from logboom.wire.frames import Frame, id_of
 from logboom.wire.hello import PeerKind
 from logboom.wire.key_pair import KeyPair, Secret
 from logboom.wire.listener_gate import ListenerGate
-from logboom.wire.listeners import is_endpoint
 from logboom.wire.messages import MAX_BATCH_BYTES
 from logboom.wire.peer_routes import PeerRoutes
 from logboom.wire.server_keys import KeyChoice, ServerKeys
@@ -67,6 +68,8 @@ MUCH_UNREAD_BYTES: Final = 1024 * 1024
 """Bytes that wait for a client from which on it counts as a slow reader."""
 SHARED_FROM: Final = 64 * 1024
 """Size of a message from which on its large frames are given to ZeroMQ without a copy."""
+UNDIALLED: Final = 1_000
+"""Endpoints that are remembered because they cannot be dialled; beyond it they are logged again."""
 KNOWN_PEERS: Final = 100_000
 """Peers that are remembered by their routing ids; beyond it they are learned again."""
 HIGH_WATER: Final = 10_000
@@ -170,6 +173,8 @@ class Sockets:
         self._handshake_of: dict[str, zmq.Socket[bytes]] = {}
         """The inverse: endpoint → the socket that reports."""
         self._dials = 0
+        self._told_undialled: set[str] = set()
+        """Endpoints that cannot be dialled, and of which the log says so."""
         self._failures: dict[str, HandshakeFault] = {}
         """Endpoint → the failure to report with the next poll."""
         self._wake_read, self._wake_write = os.pipe()
@@ -196,8 +201,10 @@ class Sockets:
             raise
 
     def _listen(self, name: str, address: str) -> None:
-        check_endpoint(address)  # ZeroMQ takes 99999, and listens at 34463
-        socket = self._socket(zmq.ROUTER)
+        fault = listen_fault(address)
+        if fault is not None:
+            raise StartError(fault)
+        socket = self._socket(zmq.ROUTER, address)
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         socket.setsockopt(zmq.BACKLOG, CALLERS_WAITING)
         socket.setsockopt(zmq.TCP_MAXRT, UNTAKEN_S * 1000)
@@ -284,14 +291,23 @@ class Sockets:
         socket.disable_monitor()
         monitor.close(linger=0)
 
-    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+    def _socket(self, kind: int, endpoint: str) -> zmq.Socket[bytes]:
+        options = {
+            zmq.LINGER: 0,
+            zmq.IPV6: int(endpoint.startswith("[")),
+            zmq.MAXMSGSIZE: MAX_FRAME_BYTES,
+            zmq.SNDHWM: HIGH_WATER,
+            zmq.RCVHWM: HIGH_WATER,
+            zmq.HEARTBEAT_IVL: HEARTBEAT_MS,
+            zmq.HEARTBEAT_TIMEOUT: 3 * HEARTBEAT_MS,
+        }
         socket: zmq.Socket[bytes] = self._context.socket(kind)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
-        socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
-        socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
-        socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
+        try:
+            for option, value in options.items():
+                socket.setsockopt(option, value)
+        except zmq.ZMQError:
+            socket.close(linger=0)
+            raise
         return socket
 
     def poll(
@@ -694,14 +710,56 @@ class Sockets:
         return self.backlog(peer) + self._leaving_bytes.get(peer, 0)
 
     def _dial(self, endpoint: str) -> zmq.Socket[bytes] | None:
-        """Dial an endpoint; return None if it must not be dialled, which is reported."""
+        """Dial an endpoint; return None if it must not be dialled, which is reported, or cannot be:
+        the peer is then unreachable, like one that does not run."""
+        if not may_be_dialled(endpoint):
+            self._undialled(endpoint, "it is not an endpoint: write host:port")
+            return None
         key = None
         if self._key_pair is not None:
             key = self._keys.choose(endpoint, self.server_keys(endpoint))
             if key is None and not self.plain_allowed(endpoint):
                 self._failures[endpoint] = "unknown-server"
                 return None
-        socket = self._socket(zmq.DEALER)
+        try:
+            socket = self._connected(endpoint, key)
+        except (zmq.ZMQError, ValueError) as error:
+            self._undialled(endpoint, str(error))
+            return None
+        self._told_undialled.discard(endpoint)
+        self._sources[socket] = endpoint
+        self._poller.register(socket, zmq.POLLIN)
+        self._own.register(socket, zmq.POLLIN)
+        return socket
+
+    def _undialled(self, endpoint: str, why: str) -> None:
+        """Log once that an endpoint cannot be dialled; its sessions dial again and again."""
+        if endpoint in self._told_undialled:
+            return
+        if len(self._told_undialled) >= UNDIALLED:
+            self._told_undialled.clear()
+        self._told_undialled.add(endpoint)
+        log_event("dial_failed", endpoint=endpoint[:160], error=why)
+
+    def _connected(self, endpoint: str, key: str | None) -> zmq.Socket[bytes]:
+        """Return a socket that dials an endpoint.
+
+        Raises:
+            ZMQError: ZeroMQ refuses to; nothing is left open.
+            ValueError: the same.
+        """
+        socket = self._dialled[endpoint] = self._socket(zmq.DEALER, endpoint)
+        try:
+            self._set_up(socket, endpoint, key)
+        except (zmq.ZMQError, ValueError):
+            self._stop_following(endpoint)
+            del self._dialled[endpoint]
+            # An open socket would keep the context from ending.
+            socket.close(linger=0)
+            raise
+        return socket
+
+    def _set_up(self, socket: zmq.Socket[bytes], endpoint: str, key: str | None) -> None:
         if self._key_pair is not None and key is not None:
             socket.setsockopt(zmq.CURVE_PUBLICKEY, self._key_pair.public.encode("ascii"))
             socket.setsockopt(zmq.CURVE_SECRETKEY, self._key_pair.secret.reveal().encode("ascii"))
@@ -715,11 +773,6 @@ class Sockets:
         socket.setsockopt(zmq.SNDHWM, DIALLED_HIGH_WATER)
         self._follow_handshake(socket, endpoint, key or "")
         socket.connect(f"tcp://{endpoint}")
-        self._dialled[endpoint] = socket
-        self._sources[socket] = endpoint
-        self._poller.register(socket, zmq.POLLIN)
-        self._own.register(socket, zmq.POLLIN)
-        return socket
 
     def _follow_handshake(self, socket: zmq.Socket[bytes], endpoint: str, key: str) -> None:
         """Let ZeroMQ report failed handshakes of a dialled socket."""
@@ -728,9 +781,13 @@ class Sockets:
         events = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
         socket.monitor(address, events | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
         reports: zmq.Socket[bytes] = self._context.socket(zmq.PAIR)
-        reports.setsockopt(zmq.LINGER, 0)
-        reports.setsockopt(zmq.RCVHWM, 0)
-        reports.connect(address)
+        try:
+            reports.setsockopt(zmq.LINGER, 0)
+            reports.setsockopt(zmq.RCVHWM, 0)
+            reports.connect(address)
+        except zmq.ZMQError:
+            reports.close(linger=0)
+            raise
         self._poller.register(reports, zmq.POLLIN)
         self._own.register(reports, zmq.POLLIN)
         self._handshakes[reports] = (endpoint, key)
@@ -817,7 +874,8 @@ class Sockets:
             os.close(self._wake_read)
             os.close(self._wake_write)
             self._wake_read = self._wake_write = -1
-        self._context.term()
+        # With every socket that may be left, for an open one would let it wait for ever.
+        self._context.destroy(linger=0)
 
 
 def _readable(socket: zmq.Socket[bytes]) -> bool:
@@ -861,11 +919,12 @@ def public_key_of(secret: Secret) -> str:
 
 
 def check_endpoint(text: str) -> str:
-    """Return `text` if it is "host:port".
+    """Return `text` if it is an endpoint, "host:port", that others dial.
 
     Raises:
         StartError: BAD_CONFIG, with the rule.
     """
-    if not is_endpoint(text):
-        raise StartError(f"{text!r} is not an endpoint: write host:port, e.g. 127.0.0.1:7711")
+    fault = endpoint_fault(text)
+    if fault is not None:
+        raise StartError(fault)
     return text

@@ -19,6 +19,8 @@ from logboom.wire.messages import Pull, Pulled
 
 HOLD_MS: Final = 10_000
 """Milliseconds for which a leader holds a pull."""
+LOOK_AGAIN_S: Final = 1.0
+"""Seconds after which a wait looks whether the client still runs."""
 SLACK_S: Final = 3.0
 """Seconds beyond the hold after which an unanswered pull is sent again."""
 
@@ -47,8 +49,9 @@ class Lookout:
             if any(self._look(place, offset) for place, offset in ends.items()):
                 return True
             left = deadline - time.monotonic()
-            if left <= 0 or not await self._news.wait(left):
+            if left <= 0:
                 return False
+            await self._news.wait(min(left, LOOK_AGAIN_S))
 
     def _look(self, place: TopicQueue, offset: int) -> bool:
         """Return True if a queue may have new messages; else make sure that a pull is in flight."""

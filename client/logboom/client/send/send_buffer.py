@@ -79,6 +79,8 @@ class SendBuffer(Generic[F]):
         """True if each message gets a batch of its own."""
         self.watch: Callable[[ProducerBatch], object] | None = None
         """Called with each batch that is opened, under the lock."""
+        self._ended: LogboomError | None = None
+        """Why no batch is opened any more; written under the lock."""
         self._make_future = make_future
         self._clock = clock
         self._ring = ring
@@ -251,6 +253,7 @@ class SendBuffer(Generic[F]):
         return batch
 
     def _open_batch(self, accumulator: QueueAccumulator, due_ms: int) -> ProducerBatch:
+        self._check_ended()
         batch = ProducerBatch(accumulator.topic.name, accumulator.queue, self._clock())
         batch.due_ms = due_ms
         if self.parks is not None:
@@ -325,6 +328,7 @@ class SendBuffer(Generic[F]):
         batch = ProducerBatch(topic, queue, self._clock())
         batch.encoded, batch.count, batch.size = encoded, count, len(encoded)
         with self.lock:
+            self._check_ended()
             if parks is not None:
                 parks.admit(batch, topic_accumulator.topic_id)
             self._close(accumulator)
@@ -372,7 +376,16 @@ class SendBuffer(Generic[F]):
                 start = stop
         return cuts
 
+    def _check_ended(self) -> None:
+        if self._ended is not None:
+            raise self._ended
+
     # Called by the core.
+
+    def end(self, error: LogboomError) -> None:
+        """Open no further batch: a `send` that comes too late raises `error`."""
+        with self.lock:
+            self._ended = error
 
     def reshape(
         self, name: str, topic_id: int, count: int, largest: int, sticky: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 from logboom.client.calls import CallHandlers
@@ -181,14 +182,24 @@ class Sender:
         """Close a producer; unsent batches fail."""
         producer = self._producers.pop(id(call.buffer), None)
         if producer is not None:
+            error = call.error or closed()
+            producer.buffer.end(error)
             for sender in producer.senders.values():
-                sender.fail_all(call.error or closed())
+                sender.fail_all(error)
         call.outcome.resolve(None)
 
-    def close_all(self) -> None:
-        """Close all producers with the client."""
-        for producer in list(self._producers.values()):
-            self._close(CloseProducer(producer.buffer))
+    def close_all(self, error: LogboomError) -> None:
+        """Close all producers with the client; every batch that is not done fails."""
+        for producer in self._producers.values():
+            producer.buffer.end(error)
+            for sender in producer.senders.values():
+                batches = sender.batches()
+                # If it is why the client ends, it may fail again: nobody may wait for ever.
+                with suppress(Exception):
+                    sender.fail_all(error)
+                for batch in batches:
+                    batch.fail(error)
+        self._producers.clear()
 
 
 def closed() -> ClientClosed:

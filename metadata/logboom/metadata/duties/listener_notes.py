@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from logboom.metadata.proposal_checks import announced_fault
 from logboom.metadata.raft.log_commands import NoteListeners
 from logboom.metadata.raft.raft_links import Announced
 from logboom.metadata.tables.cluster_state import OPEN, ClusterState
@@ -29,6 +30,7 @@ class ListenerNotes:
             if cluster.listeners.get(name, OPEN) != found
             and name not in self._under_way
             and name not in cluster.former_name_servers
+            and announced_fault(each.endpoint for views in found for each in views) is None
         ]
         self._under_way.update(note.name_server for note in due)
         return due

@@ -21,7 +21,8 @@ from logboom.metadata.raft.raft_config import Refusal, SubmitOutcome
 from logboom.metadata.raft.raft_node import RaftNode
 from logboom.metadata.raft.submissions import OnResult
 from logboom.wire.base import WireMessage
-from logboom.wire.errors import LogboomError, Refused, Unavailable, error_for
+from logboom.wire.endpoints import endpoint_fault
+from logboom.wire.errors import InvalidRequest, LogboomError, Refused, Unavailable, error_for
 from logboom.wire.messages import AddNameServer, Ok, RemoveNameServer
 
 Answer: TypeAlias = Callable[[WireMessage | LogboomError], None]
@@ -65,6 +66,10 @@ class MembershipChanges:
         name = request.name_server
         once = self._begin(f"{name} is being added", answer)
         if once is None:
+            return
+        fault = endpoint_fault(request.endpoint) or endpoint_fault(request.raft_endpoint)
+        if fault is not None:
+            once(InvalidRequest(fault))
             return
         if name in self._node.raft.members:
             self._note(request, once, None)

@@ -28,7 +28,11 @@ from logboom.metadata.tables.command_outcome import (
     refused,
     unknown_broker,
 )
-from logboom.metadata.tables.name_rules import broker_id_fault, endpoint_fault, listeners_fault
+from logboom.metadata.tables.name_rules import (
+    applied_endpoint_fault,
+    broker_id_fault,
+    listeners_fault,
+)
 from logboom.metadata.tables.replica_moves import give_up
 from logboom.metadata.tables.replica_set import (
     ReplicaSet,
@@ -53,7 +57,7 @@ def register_broker(cluster: ClusterState, command: RegisterBroker) -> CommandOu
     fault = broker_id_fault(command.broker)
     if fault is not None:
         return refused("INVALID_NAME", fault)
-    fault = endpoint_fault(command.endpoint) or listeners_fault(command.listeners)
+    fault = applied_endpoint_fault(command.endpoint) or listeners_fault(command.listeners)
     if fault is None and not (command.store_id and command.incarnation):
         fault = "a registration needs a store id and an incarnation"
     if fault is not None:

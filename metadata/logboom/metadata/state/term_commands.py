@@ -10,7 +10,11 @@ from logboom.metadata.raft.log_commands import (
 )
 from logboom.metadata.tables.cluster_state import OPEN, ClusterState, NodeListeners
 from logboom.metadata.tables.command_outcome import DONE, CommandOutcome, refused
-from logboom.metadata.tables.name_rules import broker_id_fault, endpoint_fault, listeners_fault
+from logboom.metadata.tables.name_rules import (
+    applied_endpoint_fault,
+    broker_id_fault,
+    listeners_fault,
+)
 from logboom.wire.commands import NewTerm
 
 
@@ -33,7 +37,9 @@ def note_name_server(cluster: ClusterState, command: NoteNameServer) -> CommandO
     fault = broker_id_fault(command.name_server)
     if fault is not None:
         return refused("INVALID_NAME", fault.replace("broker", "name server", 1))
-    fault = endpoint_fault(command.endpoint) or endpoint_fault(command.raft_endpoint)
+    fault = applied_endpoint_fault(command.endpoint) or applied_endpoint_fault(
+        command.raft_endpoint
+    )
     if fault is not None:
         return refused("INVALID_ARGUMENT", fault)
     name = command.name_server

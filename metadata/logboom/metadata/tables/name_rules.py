@@ -57,20 +57,25 @@ def member_id_fault(member: str, what: str = "member id") -> str | None:
 
 
 def listeners_fault(listeners: Sequence[ListenerView]) -> str | None:
-    """Return why these are not the listeners of a node, in one line, or None."""
+    """Return why these are not the listeners of a node, in one line, or None; for commands that are
+    in the log."""
     if len(listeners) > MAX_LISTENERS:
         return f"{len(listeners)} listeners: a node has at most {MAX_LISTENERS}"
     for each in listeners:
         if each.security not in SECURITIES:
             return f"listener {each.name[:80]!r}: {each.security[:80]!r} is no security"
-        fault = endpoint_fault(each.endpoint)
+        fault = applied_endpoint_fault(each.endpoint)
         if fault is not None:
             return fault
     return None
 
 
-def endpoint_fault(endpoint: str) -> str | None:
-    """Return why this is not an endpoint, in one line, or None."""
+def applied_endpoint_fault(endpoint: str) -> str | None:
+    """Return why a command with this endpoint is refused when it is applied, in one line, or None.
+
+    All releases apply a command alike, and the first one accepted endpoints that nobody can dial.
+    The rule of `wire.endpoints` is checked before a command enters the log.
+    """
     host, _, port = endpoint.rpartition(":")
     if host and port.isdigit() and 0 < int(port) <= 65_535:
         return None

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from logboom.client.producer_options import ProducerOptions
 from logboom.client.send.producer_batch import ProducerBatch
+from logboom.client.send.queue_sender import QueueSender
 from logboom.client.send.send_buffer import (
     CloseProducer,
     Flush,
@@ -19,7 +20,13 @@ from logboom.client.send.send_buffer import (
     SendBuffer,
 )
 from logboom.wire.batch import peek
-from logboom.wire.errors import ClientClosed, InvalidRequest, TimedOut, UnknownResource
+from logboom.wire.errors import (
+    ClientClosed,
+    InternalError,
+    InvalidRequest,
+    TimedOut,
+    UnknownResource,
+)
 from logboom.wire.messages import AnyMessage, Failure, Produce, Produced, Throttled
 from tests.thorough import examples
 from tests.unit.client.scripted import BROKERS, Cluster
@@ -329,6 +336,38 @@ def test_a_deleted_topic_fails_what_waits(cluster: Cluster) -> None:
     assert isinstance(pile.error, UnknownResource)
     with pytest.raises(UnknownResource):
         buffer.send("t", b"y")
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_client_that_ends_fails_all_that_waits_with_its_cause(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    buffer = producer(cluster)
+    cluster.intercept = lambda _endpoint, message: isinstance(message, Produce) or None
+    flying, _ = buffer.send("t", b"1")
+    cluster.run(0.01)
+    topic = buffer.topics["t"]
+    filling, _ = buffer.send("t", b"2")
+    cause = InternalError("the client failed")
+    if broken:
+
+        def fail(*_args: object) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(QueueSender, "_give_up", fail)
+    cluster.core.close(cause)
+    assert [flying.done, flying.error] == [True, cause]
+    if not broken:
+        assert filling.error is cause
+    # A send that found its topic before that comes too late: its future would never be done.
+    buffer.topics["t"] = topic
+    for late in (
+        lambda: buffer.send("t", b"3"),
+        lambda: buffer.send_many("t", [b"4"]),
+        lambda: buffer.send_batch("t", 0, b"", 1, None),
+    ):
+        with pytest.raises(InternalError, match="the client failed"):
+            late()
 
 
 def test_a_closed_producer_fails_what_waits(cluster: Cluster) -> None:

@@ -110,6 +110,24 @@ def test_a_refused_command_says_why_in_one_line_and_changes_nothing(
     assert tables.state.snapshot() == before
 
 
+@pytest.mark.parametrize("end", ["tcp://h:1", "u@h:1", "*:1", "ü:1"])
+def test_entries_with_endpoints_that_nobody_can_dial_are_applied_as_they_always_were(
+    end: str,
+) -> None:
+    # They are refused before the log since; here, all releases must come to the same state.
+    tables = three_brokers()
+    listeners = [ListenerView("main", end, "none")]
+    for command in (
+        RegisterBroker("d", "s", "i", end, "", False, 0, listeners=listeners),
+        NoteNameServer("name-4", end, end),
+        NoteListeners("name-4", listeners, listeners),
+    ):
+        assert tables.apply(command).code == ""
+    assert tables.state.cluster.brokers["d"].endpoint == end
+    assert tables.state.cluster.name_servers["name-4"] == (end, end)
+    assert tables.state.cluster.listeners["name-4"].main == listeners
+
+
 def test_replicas_default_to_three_or_as_many_as_live() -> None:
     tables = three_brokers()
     tables.done(create("x", replicas=0))
