@@ -74,15 +74,15 @@ class App(AppBase):
         """Start, run until Ctrl-C, SIGTERM or `stop`, and leave all groups.
 
         While the cluster does not answer, or has no live broker, the app keeps trying to start.
+        Signals come to the main thread only: in another one it runs until `stop`.
 
         Raises:
             LogboomError: `start` failed for another reason, or a group has expelled its member.
         """
         self._stopping.clear()
-        before = {
-            number: signal.signal(number, self._signalled)
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        is_main = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+        before = {number: signal.signal(number, self._signalled) for number in numbers}
         try:
             with contextlib.suppress(_StoppedError):
                 self._begin_in_time()

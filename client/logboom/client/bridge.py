@@ -31,6 +31,7 @@ __all__ = [
     "begin",
     "call_user",
     "drive",
+    "ends_worker",
     "get_result",
     "run",
     "run_in_thread",
@@ -114,6 +115,11 @@ def traced(listener: Callable[..., Any], tracing: ConsumerTracer) -> Callable[..
             return result
 
     return trace
+
+
+def ends_worker(_error: BaseException) -> bool:
+    """Return False: no exception of a user's function is meant for a thread of ours."""
+    return False
 
 
 def begin(resource: R) -> R:

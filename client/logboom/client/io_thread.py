@@ -190,6 +190,16 @@ class IoThread:
         if not self.forked:
             self._sockets.wake()
 
+    def warn_of_unsent(self) -> None:
+        """Log that the program ends before its messages are acknowledged, if it does."""
+        unsent = sum(buffer.added - buffer.freed for buffer in list(self.buffers))
+        if unsent > 0 and self.running:
+            LOG.warning(
+                "the program ends while %d bytes of sent messages are not acknowledged, and they may be "
+                "lost: call flush() or close() of the producer, or use the client in a `with` block",
+                unsent,
+            )
+
     def fork(self) -> None:
         """Mark this copy in a forked child as unusable: thread and sockets belong to the parent."""
         self.forked = True
@@ -252,6 +262,7 @@ class IoThread:
 
 def _stop_all() -> None:
     for thread in list(_RUNNING):
+        thread.warn_of_unsent()
         thread.stop()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol, Unpack
 
 from logboom.client.argument_checks import BytesLike
-from logboom.client.bridge import Event, Worker, call_user, drive, get_result
+from logboom.client.bridge import Event, Worker, call_user, drive, ends_worker, get_result
 from logboom.client.delays import Parking
 from logboom.client.futures import SendFuture
 from logboom.client.io_thread import IoThread
@@ -138,8 +138,10 @@ class TransactionalSender(Resource):
             said = call_user(self._check, half_message(half, batch))
             self._end(place_of_half(half), resolution_of(said, "a check"))
         # The check may raise anything. The broker asks again, and other checks must be answered.
-        except Exception:
+        except BaseException as error:
             LOG.exception("the check of a half message in %s/%s failed", half.topic, half.queue)
+            if ends_worker(error):
+                raise
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
         """Stop answering checks, and wait up to `timeout_s` for a running one. A second call does

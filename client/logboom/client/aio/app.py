@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -60,13 +61,15 @@ class App(AppBase):
         """Start, run until Ctrl-C, SIGTERM or `stop`, and leave all groups.
 
         While the cluster does not answer, or has no live broker, the app keeps trying to start.
+        Signals come to the main thread only: in the loop of another one it runs until `stop`.
 
         Raises:
             LogboomError: `start` failed for another reason, or a group has expelled its member.
         """
         loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        numbers = (signal.SIGINT, signal.SIGTERM)
+        is_main = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
         for number in numbers:
             loop.add_signal_handler(number, self.stop)
         try:

@@ -35,6 +35,7 @@ __all__ = [
     "call_in",
     "call_user",
     "drive",
+    "ends_worker",
     "get_result",
     "run",
     "run_in_thread",
@@ -183,6 +184,17 @@ def traced(listener: Callable[..., Any], tracing: ConsumerTracer) -> Callable[..
             return result
 
     return trace
+
+
+def ends_worker(error: BaseException) -> bool:
+    """Return True if an exception is meant for the task or the loop, not for what it worked on.
+
+    A user's function that waits for something that was cancelled gets a CancelledError too.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit))
 
 
 def begin(resource: R) -> R:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from logboom.client.aio.bridge import Event, call_user, run, run_in_thread
+from logboom.client.aio.bridge import Event, call_user, ends_worker, run, run_in_thread
 from logboom.client.aio.resource import Resource
 from logboom.client.calls import FindTopic
 from logboom.client.fetch.fetch_buffer import FetchBuffer, WakeFetch
@@ -145,12 +145,12 @@ class PushConsumer(GroupOwnership, Resource):
     ) -> None:
         try:
             result = await call_user(self._listener, given, *context)
-        except asyncio.CancelledError:
-            for message in messages:
-                work.fail(message, 0, "cancelled")
-            raise
         # Whatever the listener raises means that the message failed.
-        except Exception as error:
+        except BaseException as error:
+            if ends_worker(error):
+                for message in messages:
+                    work.fail(message, 0, "cancelled")
+                raise
             LOG.exception(RAISED, place(messages[0]))
             fail_raised(work, messages, error)
         else:

@@ -125,8 +125,9 @@ class ListenerRunner:
             work.began = clock()
             try:
                 result = listener(message)
-            # Application code may raise anything, and then the message has failed.
-            except (Exception, SystemExit) as error:
+            # Application code may raise anything, time-outs of gevent and trio and a cancellation
+            # of `asyncio.run` too, and then the message has failed.
+            except BaseException as error:
                 LOG.exception(RAISED, place(message))
                 fail_raised(work, [message], error)
             else:
@@ -147,8 +148,8 @@ class ListenerRunner:
     ) -> None:
         try:
             result = self._listener(given, *context)
-        # Application code may raise anything, and then the message has failed.
-        except (Exception, SystemExit) as error:
+        # As in `_fast`.
+        except BaseException as error:
             LOG.exception(RAISED, place(messages[0]))
             fail_raised(work, messages, error)
         else:

@@ -1,0 +1,152 @@
+"""Whatever a user's function raises, its message comes again, and the thread that ran it lives."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from logboom.client import App
+from logboom.client.aio import connect as connect_async
+from logboom.client.results import Message
+from logboom.client.transactional_sender import TransactionalSender
+from logboom.deploy import embedded
+from logboom.deploy.embedded import Embedded
+from tests.integration.waiting import wait_until
+
+
+class Hurry(BaseException):
+    """A time-out, as gevent and trio have it."""
+
+
+FAULTS = [KeyboardInterrupt, GeneratorExit, SystemExit, asyncio.CancelledError, Hurry]
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Embedded]:
+    with embedded() as made:
+        yield made
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_message_whose_listener_raises_comes_again(
+    node: Embedded, fault: type[BaseException], batch: int
+) -> None:
+    name = f"{fault.__name__}-{batch}"
+    seen: list[bytes | None] = []
+
+    def listener(given: Any) -> None:
+        values = [each.value for each in (given if batch > 1 else [given])]
+        seen.extend(values)
+        if b"1" in values and seen.count(b"1") == 1:
+            raise fault
+
+    with node.connect() as boom:
+        boom.admin.create_topic(name, 1, 1)
+        with boom.producer() as producer:
+            producer.send_many(name, [b"0", b"1", b"2"]).result(200)
+        options: dict[str, Any] = {"orderly": True, "suspend_current_queue_ms": 10}
+        boom.push_consumer(name, group=name, listener=listener, batch=batch, **options)
+        wait_until(
+            lambda: seen.count(b"1") >= 2 and b"2" in seen, f"it does not come again: {seen}"
+        )
+
+
+@pytest.mark.parametrize("fault", [asyncio.CancelledError, Hurry])
+def test_a_message_whose_coroutine_raises_comes_again(
+    node: Embedded, fault: type[BaseException]
+) -> None:
+    name = f"aio-{fault.__name__}"
+    seen: list[bytes | None] = []
+
+    async def main() -> None:
+        done = asyncio.Event()
+
+        async def listener(message: Message) -> None:
+            seen.append(message.value)
+            if message.value == b"1" and seen.count(b"1") == 1:
+                raise fault
+            if message.value == b"2":
+                done.set()
+
+        async with connect_async(node.endpoints) as boom:
+            await boom.admin.create_topic(name, 1, 1)
+            async with boom.producer() as producer:
+                await producer.send_many(name, [b"0", b"1", b"2"])
+            options: dict[str, Any] = {"orderly": True, "suspend_current_queue_ms": 10}
+            async with boom.push_consumer(name, group=name, listener=listener, **options):
+                await asyncio.wait_for(done.wait(), 200)
+
+    asyncio.run(main())
+    assert seen == [b"0", b"1", b"1", b"2"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_check_that_raises_leaves_the_others_to_be_decided(
+    fault: type[BaseException], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def check(_message: object) -> None:
+        raise fault
+
+    monkeypatch.setattr("logboom.client.transactional_sender.half_message", lambda *_: None)
+    sender: Any = object.__new__(TransactionalSender)
+    sender._check = check  # noqa: SLF001 - a sender without a cluster
+    sender._answer(SimpleNamespace(topic="t", queue=3), b"")  # noqa: SLF001 - as its thread does
+    assert "the check of a half message in t/3 failed" in caplog.text
+
+
+def test_an_app_runs_in_another_thread(node: Embedded) -> None:
+    app, seen = App(node.endpoints, create_topics=True), threading.Event()
+    ended: list[BaseException | None] = []
+
+    @app.subscriber("of-an-app", group="of-an-app")
+    def handle(value: int) -> None:
+        seen.set()
+
+    def run() -> None:
+        try:
+            app.run()
+            ended.append(None)
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            ended.append(error)
+
+    with node.connect() as boom:
+        boom.admin.create_topic("of-an-app", 1, 1)
+        with boom.producer() as producer:
+            producer.send("of-an-app", b"1").result(200)
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        wait_until(lambda: seen.is_set() or bool(ended), "it handles nothing")
+        app.stop()
+        thread.join(200)
+    assert ended == [None]
+
+
+ENDS_EARLY = """
+import sys
+from logboom.client import connect
+boom = connect(sys.argv[1])
+producer = boom.producer(linger_ms=600_000)
+producer.send("unsent", b"12345")
+if sys.argv[2] == "flush":
+    producer.flush()
+"""
+
+
+@pytest.mark.parametrize(("how", "told"), [("not", True), ("flush", False)])
+def test_a_program_that_ends_with_unsent_messages_is_told(
+    node: Embedded, how: str, told: bool
+) -> None:
+    with node.connect() as boom:
+        if how == "not":
+            boom.admin.create_topic("unsent", 1, 1)
+        command = [sys.executable, "-c", ENDS_EARLY, node.endpoints[0], how]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    assert ("sent messages are not acknowledged" in done.stderr) is told
