@@ -11,10 +11,11 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Annotated, Final, Literal
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 from cyclopts.exceptions import UnknownCommandError
 
 from logboom import __version__
@@ -102,8 +103,31 @@ def build(words: Sequence[str] = ()) -> App:
         else:
             module, _, command = where.partition(":")
             app.command(getattr(import_module(f"logboom.cli.{module}"), command), name=name)
-    app.register_install_completion_command()
+    _register_completion(app)
     return app
+
+
+def _register_completion(app: App) -> None:
+    """Let `--install-completion` edit the shell's startup file, unless --output names another."""
+
+    def install_completion(
+        *,
+        shell: Annotated[Literal["zsh", "bash", "fish"] | None, Parameter(name="--shell")] = None,
+        output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    ) -> None:
+        """Install shell completion.
+
+        Parameters
+        ----------
+        shell
+            The shell; by default that of the caller.
+        output
+            Write the script to this file, and change no other.
+        """
+        file = app.install_completion(shell=shell, output=output, add_to_startup=output is None)
+        print(f"completion is in {file}", file=sys.stderr)
+
+    app.command(install_completion, name="--install-completion")
 
 
 class Terminated(BaseException):

@@ -16,10 +16,16 @@ from logboom.cli.cluster_address import destination_of
 from logboom.cli.cluster_init import init
 from logboom.cli.cluster_status import read_cluster_status
 from logboom.cli.connection import open_node_client
-from logboom.cli.local_cluster import cluster_folder
+from logboom.cli.local_cluster import DATA_VARIABLE, cluster_folder
 from logboom.cli.logged_lines import LineFilter, LoggedLine, LogLevel, NodeLog, merged
 from logboom.cli.output import note, show
-from logboom.cli.parameters import ClusterAddress, ClusterFolder, CredentialsFile, Output
+from logboom.cli.parameters import (
+    SERVERS_VARIABLE,
+    ClusterAddress,
+    ClusterFolder,
+    CredentialsFile,
+    Output,
+)
 from logboom.cli.progress_bar import progress
 from logboom.cli.restart_commands import restart_check, roll
 from logboom.cli.upgrade_commands import app as upgrade
@@ -133,7 +139,7 @@ def down(*, data: ClusterFolder = None) -> None:
 def status(
     *,
     data: ClusterFolder = None,
-    # Not from LOGBOOM_SERVERS: by default this is about the cluster on this machine.
+    # Not with the environment variable in it: --data comes before that.
     servers: Annotated[str | None, Parameter(name=["--servers", "-s"])] = None,
     credentials: CredentialsFile = None,
     output: Output = "table",
@@ -149,8 +155,11 @@ def status(
     Parameters
     ----------
     servers
-        Any nodes, host:port, comma-separated, of a cluster on other machines.
+        Any nodes, host:port, comma-separated, of a cluster on other machines; by default those of
+        LOGBOOM_SERVERS, unless --data is given.
     """
+    if servers is None and (data is None or str(data) == os.environ.get(DATA_VARIABLE)):
+        servers = os.environ.get(SERVERS_VARIABLE) or None
     if servers is not None:
         _status_from_afar(ClusterAddress(servers, credentials), output)
         return

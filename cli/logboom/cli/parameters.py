@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias, TypeVar
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 from cyclopts import Parameter
 
@@ -16,6 +16,8 @@ from logboom.cli.local_cluster import DATA_VARIABLE
 from logboom.wire.access.access_rules import ResourceKind, Verb
 
 T = TypeVar("T")
+
+SERVERS_VARIABLE: Final = "LOGBOOM_SERVERS"
 
 # Location of the cluster.
 
@@ -53,7 +55,7 @@ NodeList: TypeAlias = Annotated[
     str | None,
     Parameter(
         name=["--servers", "-s"],
-        env_var="LOGBOOM_SERVERS",
+        env_var=SERVERS_VARIABLE,
         help="Any nodes of the cluster, host:port, comma-separated.",
     ),
 ]
