@@ -14,6 +14,7 @@ import pytest
 
 from logboom.client import App
 from logboom.client.aio import connect as connect_async
+from logboom.client.push_options import PushOptions
 from logboom.client.results import Message
 from logboom.client.transactional_sender import TransactionalSender
 from logboom.deploy import embedded
@@ -52,7 +53,10 @@ def test_a_message_whose_listener_raises_comes_again(
         boom.admin.create_topic(name, 1, 1)
         with boom.producer() as producer:
             producer.send_many(name, [b"0", b"1", b"2"]).result(200)
-        options: dict[str, Any] = {"orderly": True, "suspend_current_queue_ms": 10}
+        options: dict[str, Any] = {
+            "orderly": True,
+            "options": PushOptions(suspend_current_queue_ms=10),
+        }
         boom.push_consumer(name, group=name, listener=listener, batch=batch, **options)
         wait_until(
             lambda: seen.count(b"1") >= 2 and b"2" in seen, f"it does not come again: {seen}"
@@ -80,7 +84,10 @@ def test_a_message_whose_coroutine_raises_comes_again(
             await boom.admin.create_topic(name, 1, 1)
             async with boom.producer() as producer:
                 await producer.send_many(name, [b"0", b"1", b"2"])
-            options: dict[str, Any] = {"orderly": True, "suspend_current_queue_ms": 10}
+            options: dict[str, Any] = {
+                "orderly": True,
+                "options": PushOptions(suspend_current_queue_ms=10),
+            }
             async with boom.push_consumer(name, group=name, listener=listener, **options):
                 await asyncio.wait_for(done.wait(), 200)
 
@@ -133,7 +140,7 @@ ENDS_EARLY = """
 import sys
 from logboom.client import connect
 boom = connect(sys.argv[1])
-producer = boom.producer(linger_ms=600_000)
+producer = boom.producer(linger_ms=30_000)
 producer.send("unsent", b"12345")
 if sys.argv[2] == "flush":
     producer.flush()
