@@ -242,7 +242,7 @@ def test_news_is_waited_for_and_not_asked_for_again_and_again(
     servers: str, topic: str, fill: Fill, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_reader, "WAIT_S", 60.0)
-    reader = counted(servers, topic)
+    reader = counted(servers, topic, startingOffsets="earliest")
     start = reader.initialOffset()
     monkeypatch.setattr(reader, "happens", lambda: fill(topic, 2, range(4)))
     end = reader.latestOffset(start, ALL)
@@ -292,3 +292,90 @@ def test_a_stream_begins_at_times_and_with_what_is_assigned(
     reader = stream(servers, "", assign=assigned, startingTimestamp="6500")
     with pytest.raises(InvalidRequest, match=r"queue 2 of topic .* has no message at or after"):
         reader.initialOffset()
+
+
+# The first micro-batch, of which Spark records the end alone.
+
+MOVING = [
+    {"startingOffsets": "latest"},
+    {"startingOffsets": "group:mover"},
+    {"startingOffsets": "AT_END"},
+    {"startingTimestamp": "9999999999999", "startingOffsetsByTimestampStrategy": "latest"},
+]
+
+
+def named_end(options: dict[str, str], topic: str) -> dict[str, str]:
+    """The options, with the end of queue 0 by its number for "the latest"."""
+    at_end = json.dumps({topic: {"0": -1, "1": 0, "2": -2}})
+    return {name: text.replace("AT_END", at_end) for name, text in options.items()}
+
+
+def follow(reader: StreamReader, start: Any) -> tuple[Any, list[int]]:
+    """The next micro-batch of a running query: its end, and its values."""
+    end = reader.latestOffset(start, ALL)
+    return end, told(rows(reader, reader.partitions(start, end)))
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("options", MOVING)
+def test_a_query_that_died_in_its_first_micro_batch_goes_on_from_its_start(
+    servers: str, boom: Client, topic: str, fill: Fill, options: dict[str, str], fail: str
+) -> None:
+    options = {**named_end(options, topic), "failOnDataLoss": fail}
+    fill(topic, 0, range(5))
+    boom.admin.alter_group("mover", subscription={topic: ""}, create=True)
+    boom.admin.reset_offsets("mover", {(topic, 0): 5}, dry_run=False)
+    first = stream(servers, topic, **options)
+    start = first.initialOffset()
+    fill(topic, 0, range(5, 8))
+    end, values = follow(first, start)
+    assert (end, values) == (start, [])
+    # It died before Spark noted that the micro-batch is done: Spark has its end alone.
+    fill(topic, 0, range(8, 12))
+    boom.admin.reset_offsets("mover", {(topic, 0): 11}, dry_run=False)
+    again = stream(servers, topic, **options)
+    assert rows(again, again.partitions(again.initialOffset(), end)) == []
+    end, values = follow(again, end)
+    assert values == list(range(5, 12))
+    # And a third micro-batch is an ordinary one.
+    fill(topic, 0, range(12, 14))
+    assert follow(again, end)[1] == [12, 13]
+
+
+def test_a_start_that_stays_is_read_in_the_first_micro_batch(
+    servers: str, topic: str, fill: Fill
+) -> None:
+    fill(topic, 0, range(5))
+    first = stream(servers, topic, startingOffsets="earliest")
+    start = first.initialOffset()
+    end, values = follow(first, start)
+    assert values == list(range(5))
+    again = stream(servers, topic, startingOffsets="earliest")
+    assert told(rows(again, again.partitions(again.initialOffset(), end))) == values
+    fill(topic, 0, range(5, 7))
+    assert follow(again, end)[1] == [5, 6]
+
+
+def test_a_start_beyond_the_end_reads_nothing_before_it(
+    servers: str, boom: Client, topic: str, fill: Fill
+) -> None:
+    fill(topic, 0, range(5))
+    offsets = json.dumps({topic: {"0": 9, "1": 0, "2": 0}})
+    options = {"startingOffsets": offsets, "failOnDataLoss": "false"}
+    assert batch(servers, topic, **options).partitions() == []
+    reader = stream(servers, topic, **options, maxOffsetsPerTrigger="100")
+    limit = reader.getDefaultReadLimit()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, limit)
+    assert rows(reader, reader.partitions(start, end)) == []
+    # As Kafka's source it goes on from the end.
+    fill(topic, 0, range(5, 7))
+    last = reader.latestOffset(end, limit)
+    assert told(rows(reader, reader.partitions(end, last))) == [5, 6]
+    said = "ends at offset 7, not at 9: startingOffsets or"
+    with pytest.raises(OffsetOutOfRange, match=said):
+        batch(servers, topic, startingOffsets=offsets).partitions()
+    reader = stream(servers, topic, startingOffsets=offsets)
+    start = reader.initialOffset()
+    with pytest.raises(OffsetOutOfRange, match=said):
+        reader.latestOffset(start, ALL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,6 +65,32 @@ def test_a_running_query_reads_what_comes_and_begins_at_the_end(
     finally:
         query.stop()
     assert sink.values() == [5, 6, 7, 8]
+
+
+def test_a_query_from_the_end_that_fails_at_once_loses_nothing(
+    stream: Stream, topic: str, fill: Fill, tmp_path: Path
+) -> None:
+    fill(topic, 0, range(5))
+    values: list[int] = []
+    failed: list[int] = []
+
+    def take(frame: DataFrame, number: int) -> None:
+        values.extend(int(row.value) for row in frame.select("value").collect())
+        if not failed:
+            failed.append(number)
+            raise RuntimeError("failed on purpose")
+
+    def run() -> None:
+        writer = stream(subscribe=topic).writeStream.foreachBatch(take)
+        writer = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+        assert writer.start().awaitTermination(300)
+
+    with pytest.raises(StreamingQueryException, match="failed on purpose"):
+        run()
+    fill(topic, 0, range(5, 8))
+    run()
+    assert sorted(values) == [5, 6, 7]
+    assert failed == [0]
 
 
 def test_micro_batches_are_bounded(stream: Stream, topic: str, fill: Fill, sink: Sink) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -14,11 +14,6 @@ from logboom.pipeline.offset_ranges import OffsetRange, ranges
 from logboom.pipeline.partition_reader import read
 from logboom.pipeline.record_batches import Field
 from logboom.pipeline.source_options import SourceOptions
-
-TOO_FAR: Final = (
-    "startingOffsets or endingOffsets ask for more than there is (-1 is the latest), or the topic was "
-    "made anew"
-)
 
 
 class BatchReader(DataSourceReader):
@@ -45,7 +40,7 @@ class BatchReader(DataSourceReader):
             for place, stop in end.items()
             if not stop <= start[place] <= bounds[place][1]
         }
-        start, end = losses.within(start, wanted, bounds, TOO_FAR)
+        start, end = losses.within(start, wanted, bounds, named=True)
         parts = ranges(start, end, options.min_partitions, options.max_records)
         return [InputPartition(part) for part in parts]
 

@@ -102,7 +102,7 @@ class QueueBounds:
             if strict and offset >= end and self._options.without_match == "error":
                 text = (
                     f"{describe(place)} has no message at or after {times[place]} ms: begin "
-                    "earlier, or say startingOffsetsByTimestampStrategy latest"
+                    "earlier, or at the end there with startingOffsetsByTimestampStrategy latest"
                 )
                 raise InvalidRequest(text)
             found[place] = min(max(offset, first), end)
@@ -132,6 +132,19 @@ class QueueBounds:
             committed = known[topic].get(queue)
             found[topic, queue] = first if committed is None else committed
         return found
+
+
+def moves(bound: OffsetBound, start: Offsets, bounds: Bounds) -> bool:
+    """Return True if a start means another offset later, or names none until a message comes."""
+    match bound.kind:
+        case "latest" | "group":
+            return True
+        case "offsets":
+            return LATEST in bound.offsets.values()
+        case "time" | "times":
+            return any(at >= bounds[place][1] for place, at in start.items())
+        case "earliest":
+            return False
 
 
 def _named(offset: int, bounds: tuple[int, int]) -> int:

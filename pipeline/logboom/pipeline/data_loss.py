@@ -14,8 +14,15 @@ from logboom.wire.errors import OffsetOutOfRange
 
 LOG = logging.getLogger("logboom.pipeline")
 
-HOW = "say failOnDataLoss false to read on without them"
-ANEW: Final = "it was made anew"
+WITHOUT: Final = "read on without them"
+FROM_FIRST: Final = "read it from its first message"
+AS_FAR: Final = "read as far as there are messages"
+"""What a read does with failOnDataLoss=false."""
+ANEW: Final = "it was made anew, or lost its end"
+TOO_FAR: Final = (
+    "startingOffsets or endingOffsets ask for more than there is (-1 is the latest), or the topic was "
+    "made anew"
+)
 
 
 class DataLossPolicy:
@@ -24,26 +31,43 @@ class DataLossPolicy:
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
 
-    def found(self, place: TopicQueue, what: str) -> None:
+    def found(self, place: TopicQueue, what: str, otherwise: str = WITHOUT) -> None:
         """Report that messages of a queue no longer exist.
+
+        Args:
+            otherwise: what is done if losses are to be skipped.
 
         Raises:
             OffsetOutOfRange: losses are not to be skipped.
         """
         text = f"{describe(place)} {what}"
         if self._fail:
-            raise OffsetOutOfRange(f"{text}: {HOW}", topic=place[0], queue=place[1])
-        LOG.warning("%s; reading on", text)
+            text = f"{text}: say failOnDataLoss false to {otherwise}"
+            raise OffsetOutOfRange(text, topic=place[0], queue=place[1])
+        LOG.warning("%s; reading on (failOnDataLoss is false: %s)", text, otherwise)
+
+    def too_short(self, place: TopicQueue, high: int, asked: int, *, named: bool) -> None:
+        """Report that a queue ends before an offset.
+
+        Args:
+            named: options name the offset, and nothing before it is read. Otherwise the messages up
+                to it were read before, so the queue has others now, and is read anew.
+
+        Raises:
+            OffsetOutOfRange: losses are not to be skipped.
+        """
+        what = f"ends at offset {high}, not at {asked}: {TOO_FAR if named else ANEW}"
+        self.found(place, what, AS_FAR if named else FROM_FIRST)
 
     def within(
-        self, start: Offsets, end: Offsets, bounds: Bounds, too_far: str = ANEW
+        self, start: Offsets, end: Offsets, bounds: Bounds, *, named: bool = False
     ) -> tuple[Offsets, Offsets]:
         """Return the offsets, limited to what the queues hold.
 
         A queue that `start` does not know is new, and is read from its first message.
 
         Args:
-            too_far: why an offset may be after the end of its queue.
+            named: as in `too_short`.
 
         Raises:
             OffsetOutOfRange: something is cut off, and losses are not to be skipped.
@@ -61,9 +85,9 @@ class DataLossPolicy:
                 self.found(place, f"begins at offset {first} now, messages from {begin} are gone")
                 begin = min(first, max(stop, begin))
             if stop > high or begin > stop:
-                asked = max(stop, begin)
-                self.found(place, f"ends at offset {high}, not at {asked}: {too_far}")
-                begin, stop = (first if begin > stop else min(begin, high)), min(stop, high)
+                self.too_short(place, high, max(stop, begin), named=named)
+                begin = first if begin > stop and not named else min(begin, high)
+                stop = min(stop, high)
             starts[place], ends[place] = begin, max(begin, stop)
         return starts, ends
 

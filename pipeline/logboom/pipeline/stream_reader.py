@@ -23,9 +23,9 @@ from pyspark.sql.streaming.datasource import (
 from logboom.client import Client
 from logboom.client.lookout import Lookout
 from logboom.pipeline.clients import client
-from logboom.pipeline.cluster_offsets import Bounds, QueueBounds
+from logboom.pipeline.cluster_offsets import Bounds, QueueBounds, moves
 from logboom.pipeline.commit_target import marked
-from logboom.pipeline.data_loss import ANEW, DataLossPolicy
+from logboom.pipeline.data_loss import DataLossPolicy
 from logboom.pipeline.offset_ranges import OffsetRange, limited, limited_bytes, ranges
 from logboom.pipeline.partition_reader import read
 from logboom.pipeline.queue_offsets import Offsets, TopicQueue, from_json, to_json
@@ -47,6 +47,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.fields = fields
         self._losses = DataLossPolicy(fail=options.fail_on_data_loss)
         self._initial: Offsets | None = None
+        """Where a new query begins; None: its checkpoint has recorded that."""
+        self._moves = False
+        """True if another look at the cluster may give another start."""
+        self._begun = 0
+        """How many micro-batches Spark has begun. It does not ask for the end of one that it repeats,
+        so that one is counted when it is planned."""
         self._target: Offsets | None = None
         """The end offsets of Trigger.AvailableNow."""
         self._seen: Bounds = {}
@@ -58,12 +64,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name for it
         """Return where a new query begins.
 
-        Spark asks several times before the first batch is recorded, and the answer has to be the
-        same each time.
+        Spark asks several times before the first micro-batch is recorded, and the answer has to be
+        the same each time. It does not record the answer: a query that died in its first micro-batch
+        asks anew.
         """
         if self._initial is None:
             cluster = self._cluster()
-            self._initial = cluster.start(cluster.bounds())
+            bounds = cluster.bounds()
+            self._initial = cluster.start(bounds)
+            self._moves = moves(self.options.starting, self._initial, bounds)
         return to_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name for it
@@ -82,9 +91,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802 - Spark's name for it
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Return where the next micro-batch ends, or `start` if nothing new arrives for a while."""
+        """Return where the next micro-batch ends, or `start` if nothing new arrives for a while.
+
+        The first micro-batch of a query whose start moves is empty: its end is the first offset that
+        Spark records, and the start of whatever follows.
+        """
         begin = from_json(start, "the checkpoint") if start is not None else {}
+        self._begun += 1
         ends = self._look(begin)
+        if self._is_first:
+            begin = {place: min(at, ends[place]) for place, at in begin.items() if place in ends}
+            if self._moves:
+                return to_json(begin)
         if ends == begin and self._target is None and self._wait(begin, WAIT_S):
             ends = self._look(begin)
         if self._is_too_little(begin, ends):
@@ -103,6 +121,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
         """Return the partitions of a micro-batch."""
         begin, stop = (from_json(each, "the checkpoint") for each in (start, end))
+        if self._is_first:
+            # Spark asks for the start anew if it repeats the first micro-batch, and it may be after
+            # the end that was recorded. Nothing is read before a start.
+            begin = {place: min(at, stop[place]) for place, at in begin.items() if place in stop}
+            self._begun = 1
+            if self._moves:
+                return []
         if begin == stop:
             return []
         begin, stop = self._losses.within(begin, stop, self._bounds({**begin, **stop}))
@@ -118,6 +143,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_lookout": None}
 
     # Current offsets.
+
+    @property
+    def _is_first(self) -> bool:
+        """True in the first micro-batch of a query, also if it is repeated."""
+        return self._initial is not None and self._begun < 2
 
     def _client(self) -> Client:
         return client(self.options.servers, self.options.timeout_s)
@@ -159,8 +189,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if target is not None and begin[place] <= self._seen[place][1]:
                     ends[place] = begin[place]  # read further before, with another trigger
                 else:
-                    what = f"ends at offset {end}, not at {begin[place]}: {ANEW}"
-                    self._losses.found(place, what)
+                    self._losses.too_short(place, end, begin[place], named=self._is_first)
         return ends
 
     def _wait(self, ends: Offsets, timeout_s: float) -> bool:

@@ -50,6 +50,33 @@ def test_what_a_queue_does_not_hold_is_told_or_cut_off(
     assert "reading on" in caplog.text
 
 
+def test_before_a_start_that_options_name_nothing_is_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for start, stop, high, left in [(30, 7, 7, 7), (30, 40, 20, 20), (3, 30, 20, (3, 20))]:
+        wanted = left if isinstance(left, tuple) else (left, left)
+        asked = max(start, stop)
+        said = (
+            f"ends at offset {high}, not at {asked}: startingOffsets or endingOffsets ask for more"
+        )
+        with pytest.raises(OffsetOutOfRange, match=said + ".* read as far as there are messages"):
+            DataLossPolicy(fail=True).within({A: start}, {A: stop}, {A: (0, high)}, named=True)
+        policy = DataLossPolicy(fail=False)
+        found = policy.within({A: start}, {A: stop}, {A: (0, high)}, named=True)
+        assert found == ({A: wanted[0]}, {A: wanted[1]})
+        assert said in caplog.messages[-1]
+
+
+def test_the_error_tells_what_is_read_with_failOnDataLoss_false() -> None:  # noqa: N802 - the option
+    policy = DataLossPolicy(fail=True)
+    for start, stop, holds, otherwise in [
+        (3, 9, (5, 20), "read on without them"),
+        (30, 30, (0, 20), "read it from its first message"),
+    ]:
+        with pytest.raises(OffsetOutOfRange, match=f"say failOnDataLoss false to {otherwise}$"):
+            policy.within({A: start}, {A: stop}, {A: holds})
+
+
 @pytest.mark.parametrize(("start", "end"), [({A: 0}, {A: 5}), ({A: 0}, {}), ({}, {A: 5})])
 def test_a_queue_that_is_gone_is_told_or_left_out(start: Offsets, end: Offsets) -> None:
     with pytest.raises(OffsetOutOfRange, match="is gone, and so are its messages"):
