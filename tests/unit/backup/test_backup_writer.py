@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import pytest
@@ -106,17 +106,23 @@ class Noted(BackupStore):
         super().remove(name)
 
 
-def writer(leader: Leader, store: BackupStore, **options: Any) -> BackupWriter:
+def writer(leader: Leader, store: BackupStore, *, incremental: bool = True) -> BackupWriter:
     """A run that writes a segment file for each entry."""
     client = cast("Client", SimpleNamespace(admin=leader))
-    return BackupWriter(client, store, BackupOptions(segment_bytes=1, workers=1, **options))
+    options = BackupOptions(segment_bytes=1, workers=1, incremental=incremental)
+    return BackupWriter(client, store, options)
 
 
-def progress(store: BackupStore, backup: str, **changes: Any) -> None:
+def progress(
+    store: BackupStore,
+    backup: str,
+    owner: str = "other",
+    cluster_id: str = "cluster",
+    base: str = "",
+) -> None:
     """Put the progress of a process there."""
-    made = Progress(backup, "cluster", "", 1, "other", int(time.time() * 1000), [])
-    changed = msgspec.structs.replace(made, **changes)
-    store.write(f"{backup}/{PROGRESS}", encode_manifest(changed))
+    made = Progress(backup, cluster_id, base, 1, owner, int(time.time() * 1000), [])
+    store.write(f"{backup}/{PROGRESS}", encode_manifest(made))
 
 
 def cursors_end(store: BackupStore) -> LogPosition:

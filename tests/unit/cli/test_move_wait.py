@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from types import SimpleNamespace
-from typing import Any
+from typing import cast
 
 import pytest
 
@@ -39,8 +39,7 @@ def asked(answers: Iterator[ClusterDescribed | Exception]) -> Client:
             raise found
         return found
 
-    boom: Any = SimpleNamespace(admin=SimpleNamespace(describe_cluster=describe))
-    return boom  # type: ignore[no-any-return]  # it stands for a client
+    return cast("Client", SimpleNamespace(admin=SimpleNamespace(describe_cluster=describe)))
 
 
 def wait(

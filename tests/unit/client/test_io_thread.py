@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from concurrent.futures import Future
 
 import pytest
 
@@ -14,7 +14,6 @@ from logboom.client.calls import Connect, CoreCall
 from logboom.client.futures import _run_callback
 from logboom.client.io_thread import IoThread
 from logboom.client.lookout import Lookout
-from logboom.client.promise import Promise
 from logboom.wire.actor import Call, Effects, Event, Instant
 from logboom.wire.errors import InternalError
 from logboom.wire.sockets import Sockets
@@ -53,20 +52,18 @@ def break_down(io: IoThread, fault: BaseException) -> None:
     io.submit(Bug(fault))
 
 
-def in_thread(work: Callable[[], Any]) -> Promise[Any]:
-    """The outcome of some work in another thread."""
-    outcome: Promise[Any] = Promise()
+def error_in_thread(work: Callable[[], object]) -> BaseException | None:
+    """What some work in another thread raises; a thread that hangs holds up nobody."""
+    outcome: Future[object] = Future()
 
     def run() -> None:
         try:
-            outcome.resolve(work())
-        except BaseException as error:  # noqa: BLE001 - the test looks at it
-            outcome.error, outcome.done = error, True  # type: ignore[assignment]  # whatever it is
+            outcome.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - it is raised to whoever waits for the outcome
+            outcome.set_exception(error)
 
-    worker = threading.Thread(target=run, daemon=True)
-    worker.start()
-    worker.join(60)
-    return outcome
+    threading.Thread(target=run, daemon=True).start()
+    return outcome.exception(60)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=repr)
@@ -77,12 +74,12 @@ def test_a_failure_of_the_core_fails_every_waiting_and_every_later_call(
     io.expect(waiting.outcome)
     io.submit(waiting)
     break_down(io, fault)
-    found = [in_thread(lambda: io.run(Connect(1_000.0)))]
+    found = [error_in_thread(lambda: io.run(Connect(1_000.0)))]
     with pytest.raises(InternalError) as caught:
         asyncio.run(run_async(io, Connect(1_000.0)))
-    found.append(in_thread(lambda: io.submit(CoreCall())))
-    found.append(in_thread(lambda: Lookout(io).wait({}, 1_000.0)))
-    for error in (caught.value, waiting.outcome.error, *(each.error for each in found)):
+    found.append(error_in_thread(lambda: io.submit(CoreCall())))
+    found.append(error_in_thread(lambda: Lookout(io).wait({}, 1_000.0)))
+    for error in (caught.value, waiting.outcome.error, *found):
         assert isinstance(error, InternalError)
         assert repr(fault) in error.text
         assert error.__cause__ is fault
@@ -101,8 +98,8 @@ def test_a_lookout_that_waits_learns_of_it(io: IoThread, monkeypatch: pytest.Mon
         break_down(io, ZeroDivisionError("a bug"))
 
     threading.Thread(target=fail_then, daemon=True).start()
-    outcome = in_thread(lambda: lookout.wait({("t", 0): 0}, 1_000.0))
-    assert isinstance(outcome.error, InternalError)
+    error = error_in_thread(lambda: lookout.wait({("t", 0): 0}, 1_000.0))
+    assert isinstance(error, InternalError)
 
 
 def test_sockets_that_do_not_close_hold_up_nobody(
@@ -119,8 +116,8 @@ def test_sockets_that_do_not_close_hold_up_nobody(
     io.expect(waiting.outcome)
     io.submit(waiting)
     break_down(io, ZeroDivisionError("a bug"))
-    outcome = in_thread(lambda: io.run(Connect(1_000.0)))
-    assert isinstance(outcome.error, InternalError)
+    error = error_in_thread(lambda: io.run(Connect(1_000.0)))
+    assert isinstance(error, InternalError)
     assert isinstance(waiting.outcome.error, InternalError)
     gate.set()
 

@@ -75,7 +75,8 @@ class Stage:
         folder: Path,
         monkeypatch: pytest.MonkeyPatch,
         book: ViewerBook | None = None,
-        **settings: Any,
+        *,
+        read_only: bool = False,
     ) -> None:
         self.ran: list[FormValues] = []
         self.forgotten = 0
@@ -86,7 +87,7 @@ class Stage:
         monkeypatch.setattr(web_app, "SUBJECTS", (self._subject(),))
         sources = SimpleNamespace(of=self._of, close=self._nothing)
         self.console = WebConsole(
-            ConsoleSettings("127.0.0.1", 8080, **settings),
+            ConsoleSettings("127.0.0.1", 8080, read_only=read_only),
             lambda: cast("ClusterSources", sources),
             book or LocalViewerBook(),
             ConsoleAudit(folder),

@@ -67,7 +67,7 @@ def test_before_a_start_that_options_name_nothing_is_read(
         assert said in caplog.messages[-1]
 
 
-def test_the_error_tells_what_is_read_with_failOnDataLoss_false() -> None:  # noqa: N802 - the option
+def test_the_error_tells_what_is_read_if_losses_are_skipped() -> None:
     policy = DataLossPolicy(fail=True)
     for start, stop, holds, otherwise in [
         (3, 9, (5, 20), "read on without them"),
