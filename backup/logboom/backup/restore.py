@@ -43,6 +43,7 @@ NAMED_FAULTS: Final = 3
 MOST_UNDECIDED: Final = 1 << 40
 """Batches that are listed: all."""
 LIST_TRIES: Final = 600
+"""How often undecided transactions are listed before a restore gives up."""
 LIST_AGAIN_S: Final = 0.1
 """Seconds before undecided transactions are listed again."""
 WHOLE_S: Final = 0.05
