@@ -9,10 +9,12 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
+import msgspec
+
 from logboom.wire.base import Request
 from logboom.wire.commands import RemoveBroker
 from logboom.wire.errors import LogboomError
-from logboom.wire.messages import AddNameServer, AnyMessage, Propose, RemoveNameServer
+from logboom.wire.messages import AddNameServer, AnyMessage, Ok, Propose, RemoveNameServer
 from tests.sim.faults.disks import DiskFaults
 from tests.sim.faults.hand import Hand
 from tests.sim.faults.networks import NetworkFaults
@@ -108,6 +110,53 @@ class Plots(Hand):
     def replace_name_server(self) -> None:
         """One is lost, or taken out of service, and replaced."""
         self.nodes.replace_name_server()
+
+    def empty_a_member(self) -> None:
+        """A name server was added. Half of the others lag, and what the added one has helped to
+        commit is on the other half; these go down, and the added one comes back with an empty
+        folder. (One in a run.)"""
+        if self.lost:
+            return
+        self.lost = True
+        founders = self.names("name-server")
+        new = self.world.join_name_server().id
+        self.world.boot(new)
+        self._ask(
+            AddNameServer(0, 3_000, new, f"{new}:7701", f"{new}:7721"),
+            lambda: self._ask(
+                RemoveNameServer(0, 3_000, founders[0]), lambda: self._lag(new, founders)
+            ),
+        )
+
+    def _ask(self, message: Request, done: Callable[[], None]) -> None:
+        """Have an operator ask until it is done, unless all is over by then."""
+
+        def answered(answer: AnyMessage | None, _error: LogboomError | None) -> None:
+            if isinstance(answer, Ok):
+                done()
+            else:
+                self.later(0.3, lambda: self._ask(message, done))
+
+        self.world.operate(msgspec.structs.replace(message), answered)
+
+    def _lag(self, new: str, founders: list[str]) -> None:
+        """Go on once the added one is in the group in place of the first founder."""
+        first, *others = founders
+        self.world.retire(first)
+        lagging, whole = others[: len(others) // 2], others[len(others) // 2 :]
+        self.network.part(lagging, [new, *whole], seconds=LAG_S)
+
+        def wipe() -> None:
+            for name in whole:
+                self.down(name, LAG_S)
+            if self.world.machines[new].process is not None:
+                self.world.kill(new)
+            self.world.lose_journal(new)
+            self.world.boot(new)
+
+        # Brokers register again meanwhile: there is something to be forgotten.
+        self.later(0.5, self.crash)
+        self.later(LAG_S - 0.2, wipe)
 
     def restart_unseen(self) -> None:
         """A leader loses what its followers have copied and is back at once; the name servers are
@@ -294,11 +343,14 @@ class Plots(Hand):
         self.down(self.victim("broker").name)
 
 
+LAG_S: Final = 6.0
+"""Seconds that some name servers are cut off from the others, and then these are down."""
 INVENTED: Final = "name-99"
 """A name server that nobody has started."""
 
 Plot: TypeAlias = Callable[[Plots], None]
 MIXES: Final[Mapping[str, Mapping[Plot, float]]] = {
+    "empty member": {Plots.empty_a_member: 1},
     "restart unseen": {Plots.restart_unseen: 1},
     "empty disk": {Plots.come_back_empty: 2, Plots.crash: 1},
     "suspect": {Plots.come_back_suspect: 2, Plots.crash: 1},

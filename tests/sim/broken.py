@@ -211,6 +211,7 @@ BREAKS: Final = (
         r.an_empty_folder_is_taken,
         Directed("metadata.raft.test_journal:test_an_empty_folder_needs_an_explicit_creation"),
     ),
+    Break("R9", r.who_joined_once_joins_again, Cluster("empty member"), within=20),
     Break("R10", r.answers_of_any_term_count, Script(an_old_answer)),
     Break(
         "R10",

@@ -44,7 +44,7 @@ from logboom.metadata.raft.log_commands import (
     level_of,
 )
 from logboom.metadata.raft.membership_changes import MembershipChanges
-from logboom.metadata.raft.newcomers import Newcomers, OnEnd
+from logboom.metadata.raft.newcomers import JOURNAL_FIGURE, Newcomers, OnEnd
 from logboom.metadata.raft.raft_config import (
     RaftConfig,
     RaftError,
@@ -57,6 +57,12 @@ from logboom.metadata.raft.raft_node import RaftNode
 from logboom.metadata.raft.raft_state import RaftCallbacks
 from logboom.metadata.raft.raft_watch import RaftWatch
 from logboom.metadata.raft.submissions import OnResult
+from logboom.metadata.state.journal_notes import (
+    foreign_journal_text,
+    has_joined,
+    is_foreign,
+    noted_journal,
+)
 from logboom.metadata.state.state_counters import figures_of, next_key_end_ms
 from logboom.metadata.state.state_machine import StateMachine
 from logboom.metadata.state.state_reads import StateReads
@@ -205,6 +211,8 @@ class NameServer:
         )
         self.links = RaftLinks(identity, self.raft, rng)
         self.links.listeners = announced_listeners(config)
+        self.links.journal = self.raft.journal_id
+        self.links.noted = lambda peer: noted_journal(self.cluster, self.raft, peer)
         self._newcomers = Newcomers(identity, rng)
         listeners = listeners_of(config)
         self._may_dial_open = may_dial_open(listeners)
@@ -288,6 +296,8 @@ class NameServer:
         out = self._out = Effects()
         try:
             self._follow(out)
+            if self.raft.joining and has_joined(self.cluster, self.raft):
+                self.raft.end_joining()
             self._duties.wake(now.mono)
             for event in events:
                 self._take(event, out)
@@ -301,6 +311,8 @@ class NameServer:
         self._follow(out)
         out.notes += self._duties.moves.take_notes()
         out.notes += self._raft_watch.look(self.raft, now.mono, in_touch=self.in_touch)
+        if self.links.strangers:
+            out.notes += self._raft_watch.refused(self.links.strangers)
         self._watch_handler.end_due(out, now.mono)
         ended = self.acceptor.end_revoked(now.mono)
         self._watch_handler.end_sessions(ended, out)
@@ -383,6 +395,8 @@ class NameServer:
         refused = self.links.refusal(belongs=bool(self.cluster.cluster_id)) or self.links.removal()
         if self.config.id in removed_name_servers(self.state.cluster):
             out.stop = removed_text(self.config.id)
+        elif self.links.stranger_to or is_foreign(self.cluster, self.raft):
+            out.stop = foreign_journal_text(self.config.id, self.links.stranger_to)
         elif refused is not None:
             out.stop = refused.text
         elif self._stop_at is not None and (
@@ -433,6 +447,12 @@ class NameServer:
         announced = self.links.announced | {self.config.id: self.links.listeners}
         members = self.raft.members
         return {name: found for name, found in announced.items() if name in members}
+
+    def journals(self) -> Mapping[str, str]:
+        """Return the ids of the journals that members have announced, this one's included."""
+        announced = self.links.journals | {self.config.id: self.raft.journal_id}
+        members = self.raft.members
+        return {name: journal for name, journal in announced.items() if journal and name in members}
 
     def log_time_ms(self, now: float) -> int:
         """Return the time of the Raft log at a monotonic time."""
@@ -742,7 +762,7 @@ class NameServer:
         """Find out whether a name server that is to be added is running."""
         if request.name_server in removed_name_servers(self.cluster):
             # The log refuses the change, and gives the reason.
-            on_end(None)
+            on_end(None, "")
             return
         ends = [request.endpoint]
         if not self.links.dials(request.raft_endpoint):
@@ -751,10 +771,15 @@ class NameServer:
             text = (
                 f"{request.name_server} does not answer at {request.raft_endpoint}: start it first"
             )
-            on_end(InvalidRequest(text))
+            on_end(InvalidRequest(text), "")
             return
         seconds = request.timeout_ms / 1000
-        self._newcomers.ask(request.name_server, ends, seconds, on_end, self._out, self._now.mono)
+
+        def ended(error: LogboomError | None, journal: str) -> None:
+            # An older name server would not know of it (M7).
+            on_end(error, journal if self.cluster.features else "")
+
+        self._newcomers.ask(request.name_server, ends, seconds, ended, self._out, self._now.mono)
 
     def standing(self) -> tuple[frozenset[str], set[str]]:
         """Return all name servers, and those of them that serve; callable from any thread."""
@@ -818,6 +843,7 @@ class NameServer:
             connections_closed=self.connections_closed,
             insecure_listeners=len(exposed(listeners_of(self.config))),
             audit_lines=self.auditor.log.entries,
+            **{JOURNAL_FIGURE: self.raft.journal_id},
             raft_is_leader=int(self.raft.is_leader),
             **self.skin_figures(),
         )

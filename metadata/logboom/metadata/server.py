@@ -336,8 +336,8 @@ def _bound(config: NameServerConfig, endpoints: dict[str, str]) -> NameServerCon
 
 def _open_journal(config: NameServerConfig, cluster_key: bytes) -> RocksJournal:
     joins = config.id not in config.members()
-    create = config.create or joins
-    return RocksJournal(Path(config.data), config.id, _mark(cluster_key), create=create)
+    mark = _mark(cluster_key)
+    return RocksJournal(Path(config.data), config.id, mark, create=config.create, joins=joins)
 
 
 def _mark(cluster_key: bytes) -> str:

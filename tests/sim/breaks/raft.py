@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from logboom.metadata import name_server
 from logboom.metadata.duties.leader_duties import LeaderDuties
 from logboom.metadata.duties.liveness import Liveness
 from logboom.metadata.name_server import NameServer
@@ -205,11 +206,18 @@ def an_empty_folder_is_taken(patch: Patch) -> None:
     """R9: a name server with an empty folder starts again under its old raft id."""
     claim = vars(journal)["_claim"]
 
-    def any_folder(path: Path, wanted: object, *, create: bool) -> bool:
-        fresh: bool = claim(path, wanted, create=True)
-        return fresh or create
+    def any_folder(path: Path, wanted: object, *, create: bool) -> object:
+        return claim(path, wanted, create=True)
 
     patch.setattr(journal, "_claim", any_folder)
+
+
+def who_joined_once_joins_again(patch: Patch) -> None:
+    """R9: a member counts with whatever folder it comes back, as one that joins does."""
+    patch.setattr(name_server, "has_joined", lambda _cluster, raft: raft.node_id in raft.members)
+    patch.setattr(message_handler, "_STANDING", ())
+    patch.setattr(name_server, "is_foreign", lambda _cluster, _raft: False)
+    patch.setattr(name_server, "noted_journal", lambda _cluster, _raft, _name: "")
 
 
 def answers_of_any_term_count(patch: Patch) -> None:
@@ -264,7 +272,7 @@ def nobody_asks_newcomers(patch: Patch) -> None:
     """R12: a name server is added before it has answered."""
 
     def unasked(_self: NameServer, _request: AddNameServer, on_end: OnEnd) -> None:
-        on_end(None)
+        on_end(None, "")
 
     patch.setattr(NameServer, "ask_newcomer", unasked)
 

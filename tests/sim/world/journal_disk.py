@@ -22,8 +22,8 @@ NO_SPACE: Final = "no space left on device"
 class JournalDisk(SimulatedDisk):
     """Like a `SimulatedDisk`, with faults that the process lives to see."""
 
-    def __init__(self, rng: random.Random) -> None:
-        super().__init__()
+    def __init__(self, rng: random.Random, journal_id: str = "", *, joining: bool = False) -> None:
+        super().__init__(journal_id, joining=joining)
         self._rng = random.Random(rng.random())
         self.format = FORMAT
         """Of the data folder; a run may begin on an older one."""

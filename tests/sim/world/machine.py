@@ -30,6 +30,8 @@ class Machine:
     build: Callable[[], Core]
     storage: SimulatedStorage | None = None
     journal: JournalDisk | None = None
+    emptied: bool = False
+    """Whether a member of the Raft group lost its folder, and so may not count again (R9)."""
     process: Process | None = None
     starts: int = 0
     old_until: int = 0

@@ -19,7 +19,9 @@ class SimulatedDisk:
     the operation, at 1 right after it became durable.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, journal_id: str = "", *, joining: bool = False) -> None:
+        self.journal_id = journal_id
+        self.joining = joining
         self.durable = StoredJournal()
         self.snapshot: bytes | None = None
         self._staged: list[Callable[[StoredJournal], None]] = []
@@ -79,6 +81,11 @@ class SimulatedDisk:
     def save_snapshot(self, data: bytes) -> None:
         self._count_down()
         self.snapshot = data
+        self._count_down()
+
+    def end_joining(self) -> None:
+        self._count_down()
+        self.joining = False
         self._count_down()
 
     def close(self) -> None:

@@ -101,6 +101,7 @@ class World:
         self.complaints = Complaints()
         """Hears what programs log, for as long as a run has it listen."""
         self.machines: dict[str, Machine] = {}
+        self._journals = 0
         self._broker_turns = 0
         self._leaders: dict[int, str] = {}
         self._states: dict[int, tuple[str, bytes]] = {}
@@ -136,8 +137,6 @@ class World:
         return member
 
     def _add_name_server(self, member: NameServerMember, *, founder: bool) -> None:
-        journal = JournalDisk(self.rng)
-        journal.on_snapshot = lambda: self._snapshot(member.id)
         settings: dict[str, Any] = dict(self._limits.raft) if self._limits is not None else {}
         raft = replace(RAFT, **settings)
         config = NameServerConfig(
@@ -152,11 +151,29 @@ class World:
             rng = random.Random(self.rng.random())
             settings = self._name_server_settings(member.id)
             current = msgspec.structs.replace(config, **settings)
-            return NameServer(current, journal, rng, CLUSTER_KEY, machine.clock.instant(), raft)
+            assert machine.journal is not None
+            clock = machine.clock.instant()
+            return NameServer(current, machine.journal, rng, CLUSTER_KEY, clock, raft)
 
+        journal = self._new_journal(member.id, joining=not founder)
         listeners = {"main": member.endpoint, "raft": member.raft_endpoint}
         machine = self.add(member.id, "name-server", listeners, build)
         machine.journal = journal
+
+    def _new_journal(self, name: str, *, joining: bool) -> JournalDisk:
+        """An empty folder for a name server."""
+        self._journals += 1
+        journal = JournalDisk(self.rng, f"journal {self._journals}", joining=joining)
+        journal.on_snapshot = lambda: self._snapshot(name)
+        return journal
+
+    def lose_journal(self, name: str) -> None:
+        """The disk of a name server that is down is lost; an empty folder takes its place (R9)."""
+        machine = self.machines[name]
+        assert machine.process is None, f"{name} runs"
+        self.trace.note(name, "has an empty folder")
+        machine.journal = self._new_journal(name, joining=True)
+        machine.emptied = True
 
     def _snapshot(self, name: str) -> None:
         self.trace.count("snapshots")
@@ -321,6 +338,9 @@ class World:
     def _refused(self, machine: Machine, reason: str) -> None:
         """A process ended for a reason, or did not start: because of its disk, or by a fault."""
         if "was removed from the group" in reason:
+            return
+        if machine.emptied and "it is new, but" in reason:
+            self.trace.count("empty folders refused")
             return
         if not machine.excused(reason):
             raise BrokenProperty("nodes run", f"{machine.name} ended: {reason}")

@@ -108,7 +108,7 @@ class Group:
         self.processes: dict[str, Process] = {}
         self.ended: dict[str, str] = {}
         self.askers: dict[Who, tuple[Asker, Process]] = {}
-        self._numbers = 0
+        self._numbers = self._journals = 0
         for member in self.members:
             self.start(member.id)
         for asker in ("client", "broker", "operator"):
@@ -148,7 +148,9 @@ class Group:
             rebalance_after_s=self.rebalance_after_s,
             listeners=[*listeners],
         )
-        disk = self.disks.setdefault(name, SimulatedDisk())
+        if name not in self.disks:
+            self.wipe(name)
+        disk = self.disks[name]
         rng = random.Random(self.rng.random())
         now = Instant(100.0 + self.scheduler.now, 0)
         core = NameServer(config, disk, rng, key, now, self._raft)
@@ -156,6 +158,12 @@ class Group:
         for each in listeners_of(config):
             self.network.listen(process, each.name, each.listen)
         return core
+
+    def wipe(self, name: str) -> None:
+        """Give a name server an empty folder; who is no founder joins with it."""
+        self._journals += 1
+        founder = any(member.id == name for member in self.members)
+        self.disks[name] = SimulatedDisk(f"journal {self._journals}", joining=not founder)
 
     def kill(self, name: str) -> None:
         """Power loss: what was not synced is gone."""
@@ -167,6 +175,10 @@ class Group:
         core = self.processes[name].core
         assert isinstance(core, NameServer)
         return core
+
+    def cores(self) -> list[NameServer]:
+        """The name servers that run."""
+        return [self.core(name) for name in self.processes if name not in self.ended]
 
     def run(self, seconds: float) -> None:
         """Let time pass."""

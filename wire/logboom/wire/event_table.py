@@ -199,6 +199,16 @@ _ALL: Final[tuple[LogEvent, ...]] = (
         ("name_server",),
     ),
     LogEvent(
+        "raft_member_refused",
+        "warning",
+        "metadata.raft",
+        "name server",
+        ("name_server", "text"),
+        "A name server came back with another data folder than the one that counts under its id, and is "
+        "not heard",
+        ("name_server",),
+    ),
+    LogEvent(
         "raft_member_removed",
         "info",
         "metadata.raft",

@@ -495,6 +495,11 @@ class RaftFrame(WireMessage, array_like=True):
     """Version of its software, told like `endpoint`; empty: a release that does not say."""
     features: int = 0
     """Features level of its software."""
+    journal: str = ""
+    """Id of the sender's journal, told like `endpoint`."""
+    noted: str = ""
+    """Id of the journal that counts under the receiver's Raft id as far as the sender knows, told like
+    `endpoint`; "" if it knows none. A receiver with another one ends (R9)."""
 
 
 class AddNameServer(Request, array_like=True):

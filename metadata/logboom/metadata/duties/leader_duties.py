@@ -48,6 +48,9 @@ class LeaderDutiesHost(Protocol):
     def announced(self) -> Mapping[str, Announced]:
         """Return the listeners that each name server has announced, this one's included."""
 
+    def journals(self) -> Mapping[str, str]:
+        """Return the ids of the journals that name servers have announced, this one's included."""
+
     def log_time_ms(self, now: float) -> int:
         """Return the time of the Raft log at a monotonic time of this node."""
 
@@ -113,7 +116,9 @@ class LeaderDuties:
             self._node.submit(fence, partial(self._fenced, broker, epoch))
         for move in self._rebalance.take_moves(cluster, now.mono, now.wall_ms):
             self._node.submit(move, _forget)
-        for note in self._listener_notes.take(cluster, self._node.announced()):
+        for note in self._listener_notes.take(
+            cluster, self._node.announced(), self._node.journals()
+        ):
             self._node.submit(note, partial(self._noted, note.name_server))
         for target in self._targets.take(cluster, now.mono, now.wall_ms):
             group = cluster.groups.by_name[target.group]

@@ -112,7 +112,7 @@ class EngineAdapter(EngineHost):
     def may_stand(self) -> bool:
         """Return True if a majority would vote for this node; ask them if that is not known."""
         state = self._state
-        if state.node_id not in state.members:
+        if state.node_id not in state.members or state.disk.joining:
             return False
         if state.stand_at_once or len(state.members) == 1:
             state.stand_at_once = False

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import struct
 import time
 from typing import TYPE_CHECKING, Final
@@ -49,6 +50,9 @@ class _JournalIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=False)
     format: int
     node: str
     cluster: str
+    journal: str = ""
+    """Drawn when the folder was made; empty: by a release that did not, until it is opened."""
+    joining: bool = False
 
 
 class _JournalState(msgspec.Struct, array_like=True):
@@ -63,12 +67,14 @@ class _JournalState(msgspec.Struct, array_like=True):
 class RocksJournal:
     """The journal of one Raft node in one folder. See `JournalStore` for the contract."""
 
-    def __init__(self, path: Path, node_id: str, cluster_id: str, *, create: bool) -> None:
+    def __init__(
+        self, path: Path, node_id: str, cluster_id: str, *, create: bool, joins: bool = False
+    ) -> None:
         """Open the folder `path`.
 
-        `create` allows an empty folder. Only the founding of a cluster or the joining of a new Raft
-        id may set it: a member that lost its disk and votes again can undo commits (see
-        docs/SAFETY.md, R9).
+        `create` and `joins` allow an empty folder. Only the founding of a cluster may set `create`: a
+        member that lost its disk and votes again can undo commits. `joins` is for a Raft id that is
+        new; such a journal does not count before the log names it (see docs/SAFETY.md, R9).
 
         Raises:
             JournalError: the folder is missing, damaged, in use, of another node or of a newer
@@ -81,7 +87,12 @@ class RocksJournal:
         self.sync_times = Histogram()
         """Durations of the syncs."""
         identity = _JournalIdentity(FORMAT, node_id, cluster_id)
-        fresh = _claim(path, identity, create=create)
+        found = _claim(path, identity, create=create or joins)
+        fresh = found is None
+        drawn = secrets.token_hex(16)
+        if found is None:
+            found = msgspec.structs.replace(identity, journal=drawn, joining=joins and not create)
+        self._identity = msgspec.structs.replace(found, journal=found.journal or drawn)
         (path / "snapshot.new").unlink(missing_ok=True)
         self._db = _open_rocks(path / "journal")
         self._synced_file = os.open(path / "synced", os.O_RDWR | os.O_CREAT, 0o600)
@@ -93,12 +104,32 @@ class RocksJournal:
                 self._unsynced = True
                 self.sync()
                 os.fsync(self._synced_file)
-                _write_durably(path / "identity.json", _json(identity))
+            if self._identity != found or fresh:
+                _write_durably(path / "identity.json", _json(self._identity))
         except JournalError:
             # The first error says more than an error of closing about the same damage.
             with contextlib.suppress(JournalError):
                 self._release()
             raise
+
+    @property
+    def journal_id(self) -> str:
+        """Drawn when the folder was made."""
+        return self._identity.journal
+
+    @property
+    def joining(self) -> bool:
+        """True from the creation by a name server that joins until `end_joining`."""
+        return self._identity.joining
+
+    def end_joining(self) -> None:
+        """Note durably that the log names this journal as a member's."""
+        ended = msgspec.structs.replace(self._identity, joining=False)
+        try:
+            _write_durably(self._path / "identity.json", _json(ended))
+        except OSError as error:
+            raise JournalError(f"the folder {self._path} cannot be written: {error}") from error
+        self._identity = ended
 
     # -- reading ----------------------------------------------------------------------------
 
@@ -273,8 +304,8 @@ class RocksJournal:
             raise self._damaged(str(error)) from error
 
 
-def _claim(path: Path, wanted: _JournalIdentity, *, create: bool) -> bool:
-    """Check who owns the folder; True if it is empty and may be claimed for this node."""
+def _claim(path: Path, wanted: _JournalIdentity, *, create: bool) -> _JournalIdentity | None:
+    """Return the identity of a folder of this node; None if it is empty and may be claimed."""
     file = path / "identity.json"
     try:
         found = msgspec.json.decode(file.read_bytes(), type=_JournalIdentity)
@@ -288,7 +319,7 @@ def _claim(path: Path, wanted: _JournalIdentity, *, create: bool) -> bool:
             ) from None
         path.mkdir(parents=True, exist_ok=True)
         _sync_folder(path.parent)
-        return True
+        return None
     except (OSError, msgspec.DecodeError, ValueError) as error:
         raise JournalError(f"{file} cannot be read ({error}): {MEND}") from error
     if found.format > wanted.format:
@@ -306,7 +337,7 @@ def _claim(path: Path, wanted: _JournalIdentity, *, create: bool) -> bool:
             f"the data folder {path} is of node {found.node}, not {wanted.node}: give each node"
             " its own folder"
         )
-    return False
+    return found
 
 
 def _open_rocks(path: Path) -> Rdict:

@@ -38,6 +38,20 @@ class StoredJournal:
 class JournalStore(Protocol):
     """The entries, term, vote, commit index and newest snapshot of one Raft node."""
 
+    @property
+    def journal_id(self) -> str:
+        """The id drawn when the journal was made; "" if the store has none.
+
+        Another journal under the same Raft id never counts again (R9).
+        """
+
+    @property
+    def joining(self) -> bool:
+        """True from the creation of the journal by a name server that joins until `end_joining`."""
+
+    def end_joining(self) -> None:
+        """Note durably that the log names this journal as a member's."""
+
     def load(self) -> StoredJournal:
         """Return everything durable but the snapshot; raises `JournalError` if it is damaged."""
 

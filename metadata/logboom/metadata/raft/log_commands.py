@@ -42,6 +42,9 @@ class NoteNameServer(Command, frozen=True, array_like=True):
     name_server: str
     endpoint: str
     raft_endpoint: str
+    journal: str = ""
+    """Id of its journal, which alone counts under this Raft id (R9); "" below features level 1, and
+    if it is a member already."""
 
 
 class ForgetNameServer(Command, frozen=True, array_like=True):
@@ -58,6 +61,8 @@ class NoteListeners(Command, frozen=True, array_like=True):
     """For clients and brokers."""
     raft_listeners: list[ListenerView]
     """For the other name servers."""
+    journal: str = ""
+    """Id of its journal, if that was not noted yet; "" below features level 1."""
 
 
 AnyLogCommand = AnyCommand | NoteNameServer | ForgetNameServer | NoteListeners

@@ -72,7 +72,7 @@ class MembershipChanges:
             once(InvalidRequest(fault))
             return
         if name in self._node.raft.members:
-            self._note(request, once, None)
+            self._note(request, once, None, "")
         else:
             self._node.ask_newcomer(request, partial(self._note, request, once))
 
@@ -106,7 +106,9 @@ class MembershipChanges:
         )
         return Refused(text, "NO_MAJORITY")
 
-    def _note(self, request: AddNameServer, answer: Answer, error: LogboomError | None) -> None:
+    def _note(
+        self, request: AddNameServer, answer: Answer, error: LogboomError | None, journal: str
+    ) -> None:
         name = request.name_server
         if error is None:
             members = self._node.raft.members | {name}
@@ -114,7 +116,8 @@ class MembershipChanges:
         if error is not None:
             answer(error)
             return
-        note = NoteNameServer(name, request.endpoint, request.raft_endpoint)
+        # The note comes before the membership: wherever it counts, its journal is known (R9).
+        note = NoteNameServer(name, request.endpoint, request.raft_endpoint, journal)
         self._node.submit(note, partial(self._noted, name, answer))
 
     def _noted(self, name: str, answer: Answer, outcome: SubmitOutcome) -> None:

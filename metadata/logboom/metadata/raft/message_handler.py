@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from logboom.metadata.raft.raft_state import RaftState
 
 
+_STANDING = (VoteRequest, PreVoteRequest, TimeoutNow)
+"""Frames to which only a member whose journal counts reacts."""
+
+
 class RaftMessageHandler:
     """The handler of frames: it places appends, gathers snapshots, counts answers and votes."""
 
@@ -42,6 +46,9 @@ class RaftMessageHandler:
     def handle(self, peer: str, message: Frame) -> None:
         """React to one frame of a connected peer."""
         state = self._state
+        if state.disk.joining and isinstance(message, _STANDING):
+            # This journal may be empty where another one under this id has promised something (R9).
+            return
         match message:
             case AppendEntries():
                 self._on_append(peer, message)

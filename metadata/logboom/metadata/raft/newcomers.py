@@ -25,7 +25,10 @@ MAX_PROBE_S: Final = 3.0
 SHARE: Final = 0.7
 """The same as a fraction of the time that the caller waits."""
 
-OnEnd: TypeAlias = Callable[[LogboomError | None], None]
+OnEnd: TypeAlias = Callable[[LogboomError | None, str], None]
+"""Gets why a newcomer does not answer, or None and the id of its journal, "" if it has none."""
+JOURNAL_FIGURE: Final = "raft_journal"
+"""The figure of STATS that has the id of a name server's journal."""
 
 
 @dataclass(slots=True)
@@ -37,6 +40,8 @@ class _Probe:
     """Endpoints that have not answered yet."""
     deadline: float
     on_end: OnEnd
+    journal: str = ""
+    """Id of its journal, once it has answered."""
 
 
 class Newcomers:
@@ -55,7 +60,7 @@ class Newcomers:
         out: Effects,
         now: float,
     ) -> None:
-        """Ask for `name` at all endpoints; `on_end` gets None, or why it does not answer."""
+        """Ask for `name` at all endpoints; `on_end` hears how that ended."""
         deadline = now + min(MAX_PROBE_S, SHARE * timeout_s)
         self._look = _Probe(name, set(endpoints), deadline, on_end)
         for endpoint in self._look.endpoints:
@@ -115,6 +120,7 @@ class Newcomers:
             self._end(InvalidRequest(f"{who} answers at {endpoint}, not {look.name}"), out)
         else:
             look.endpoints.discard(endpoint)
+            look.journal = str(told.counters.get(JOURNAL_FIGURE, ""))
             if not look.endpoints:
                 self._end(None, out)
 
@@ -122,4 +128,4 @@ class Newcomers:
         look, self._look = self._look, None
         assert look is not None, "only a look that is under way ends"
         self._sessions.clear(out)
-        look.on_end(error)
+        look.on_end(error, look.journal)

@@ -14,7 +14,7 @@ Its link works like any other until the membership is up to date.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -107,6 +107,16 @@ class RaftLinks:
         """The listeners of this node, as it announces them."""
         self.announced: dict[str, Announced] = {}
         """The listeners that each peer announced last."""
+        self.journal = ""
+        """The id of this node's journal."""
+        self.journals: dict[str, str] = {}
+        """The id of the journal that each peer announced last."""
+        self.noted: Callable[[str], str] = lambda _peer: ""
+        """Returns the id of the journal that counts under a peer's Raft id; "" if that is unknown."""
+        self.strangers: dict[str, str] = {}
+        """Peers that have announced another journal than the one that counts; they are not heard."""
+        self.stranger_to = ""
+        """A peer that knows another journal of this node; "" if there is none."""
         self.software: dict[str, tuple[str, int]] = {}
         """The version of each peer's software, and its features level, as announced last."""
         self.gaps = 0
@@ -247,6 +257,11 @@ class RaftLinks:
         if message.number == 0:
             self.announced[message.sender] = (message.listeners, message.raft_listeners)
             self.software[message.sender] = (message.software, message.features)
+            self._compare_journals(link, message)
+        if message.noted and self.journal and message.noted != self.journal:
+            self.stranger_to = link.peer
+        if link.peer in self.strangers:
+            return
         if message.session != link.theirs:
             self._meet(link, message, now)
         elif message.number != link.expected:
@@ -257,6 +272,16 @@ class RaftLinks:
             link.heard = now
             self._hear(link, message, batches)
         self._check(link, out, now)
+
+    def _compare_journals(self, link: _Link, message: RaftFrame) -> None:
+        """Hear a peer only with the journal that counts under its Raft id (R9)."""
+        peer, noted = link.peer, self.noted(link.peer)
+        self.journals[peer] = message.journal
+        if message.journal and noted and message.journal != noted:
+            self.strangers[peer] = message.journal
+            self._take_down(link)
+        else:
+            self.strangers.pop(peer, None)
 
     def tick(self, out: Effects, now: float) -> None:
         """Redial, keep alive, and end silent links."""
@@ -370,6 +395,7 @@ class RaftLinks:
             message.endpoint = self.endpoint
             message.listeners, message.raft_listeners = self.listeners
             message.software, message.features = SOFTWARE, FEATURES
+            message.journal, message.noted = self.journal, self.noted(link.peer)
         if link.session.tell(message, payload, out, now):
             link.number += 1
             link.said = now

@@ -176,6 +176,30 @@ class RaftNode:
         """The last entry applied to the state."""
         return self._state.applied_index
 
+    @property
+    def journal_id(self) -> str:
+        """The id of this node's journal; "" if it has none."""
+        return self._state.disk.journal_id
+
+    @property
+    def joining(self) -> bool:
+        """True until the log names this journal as a member's: until then it does not vote (R9)."""
+        return self._state.disk.joining
+
+    def end_joining(self) -> None:
+        """Vote and stand from now on, after a restart too."""
+        try:
+            self._state.disk.end_joining()
+        except RaftError as error:
+            self._failure = error
+            raise
+
+    def unapplied_commands(self) -> Iterator[bytes]:
+        """Yield the commands that this node's log holds beyond what is applied."""
+        for entry, index, _ in self._state.log[:]:
+            if index > self.applied_index and entry[:1] == COMMANDS:
+                yield from unpack_commands(entry)
+
     def earlier_commands(self) -> Iterator[bytes]:
         """Yield the commands of former terms that this node's log holds, applied or not."""
         for entry, _, term in self._state.log[:]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from logboom.wire.actor import Note, note
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from logboom.metadata.raft.raft_node import RaftNode
 
 CONTACT_S: Final = 5.0
@@ -24,6 +26,21 @@ class RaftWatch:
         self._touched_at = now
         """When a leader was heard last."""
         self._lost = False
+        self._refused: dict[str, str] = {}
+
+    def refused(self, strangers: Mapping[str, str]) -> list[Note]:
+        """Return what has happened to those that came back with another journal (R9)."""
+        new = {name for name, journal in strangers.items() if self._refused.get(name) != journal}
+        self._refused = dict(strangers)
+        return [
+            note(
+                "raft_member_refused",
+                name_server=name,
+                text="it has lost its disk, or two run under one id: bring its folder back, or remove "
+                f"it with `logboom name-server remove {name}` and add a new one under a new id",
+            )
+            for name in sorted(new)
+        ]
 
     def look(self, raft: RaftNode, now: float, *, in_touch: bool) -> list[Note]:
         """Return what has happened since the last look; `in_touch`: a leader is heard now."""

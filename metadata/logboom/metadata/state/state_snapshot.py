@@ -113,6 +113,8 @@ class _OperationsRow(Struct, frozen=True, array_like=True):
     settings: list[tuple[str, str, str]] = []
     """(scope, name, value)."""
     settings_version: int = 0
+    journals: list[tuple[str, str]] = []
+    """(name server, id of its journal)."""
 
 
 class _Snapshot(Struct, frozen=True, array_like=True):
@@ -244,6 +246,7 @@ def _operations_row(cluster: ClusterState) -> _OperationsRow:
         sorted(cluster.filling),
         [(*key, value) for key, value in sorted(cluster.settings.items())],
         cluster.settings_version,
+        sorted(cluster.journals.items()),
     )
 
 
@@ -351,6 +354,7 @@ def _cluster(stored: _SnapshotWithOperations) -> ClusterState:
     cluster.filling = set(operations.filling)
     cluster.settings = {(scope, name): value for scope, name, value in operations.settings}
     cluster.settings_version = operations.settings_version
+    cluster.journals = dict(operations.journals)
     return cluster
 
 

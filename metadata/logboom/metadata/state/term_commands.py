@@ -47,17 +47,24 @@ def note_name_server(cluster: ClusterState, command: NoteNameServer) -> CommandO
         text = f"name server {name!r} was removed once: join under an id never used before"
         return refused("INVALID_ARGUMENT", text)
     cluster.name_servers[name] = (command.endpoint, command.raft_endpoint)
+    if command.journal:
+        cluster.journals[name] = command.journal
     cluster.bump()
     return DONE
 
 
 def note_listeners(cluster: ClusterState, command: NoteListeners) -> CommandOutcome:
-    """Note the listeners that a name server has bound; idempotent."""
+    """Note the listeners that a name server has bound, and its journal; idempotent."""
     fault = listeners_fault(command.listeners) or listeners_fault(command.raft_listeners)
     if fault is not None:
         return refused("INVALID_ARGUMENT", fault)
     name, found = command.name_server, NodeListeners(command.listeners, command.raft_listeners)
-    if name in cluster.former_name_servers or cluster.listeners.get(name, OPEN) == found:
+    if name in cluster.former_name_servers:
+        return DONE
+    if command.journal and name not in cluster.journals:
+        cluster.journals[name] = command.journal
+        cluster.bump()
+    if cluster.listeners.get(name, OPEN) == found:
         return DONE
     if found == OPEN:
         del cluster.listeners[name]
@@ -71,6 +78,7 @@ def forget_name_server(cluster: ClusterState, command: ForgetNameServer) -> Comm
     """Note that a name server has left the group; its user goes too."""
     cluster.name_servers.pop(command.name_server, None)
     cluster.listeners.pop(command.name_server, None)
+    cluster.journals.pop(command.name_server, None)
     cluster.former_name_servers[command.name_server] = None
     cluster.bump()
     drop_node_user(cluster, command.name_server)

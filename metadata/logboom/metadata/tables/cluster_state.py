@@ -139,6 +139,8 @@ class ClusterState:
         """Name servers that were added: id → (endpoint, Raft endpoint)."""
         self.listeners: dict[str, NodeListeners] = {}
         """Listeners of the name servers that do not have one open one of each kind."""
+        self.journals: dict[str, str] = {}
+        """Name server → id of the journal that counts under its Raft id (R9)."""
         self.former_name_servers: dict[str, None] = {}
         """Name servers that were removed; their ids are not reused (R9)."""
         self.alive: set[str] = set()

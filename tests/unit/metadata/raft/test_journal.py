@@ -229,6 +229,39 @@ def test_an_empty_folder_needs_an_explicit_creation(tmp_path: Path) -> None:
     opened(tmp_path / "a").close()
 
 
+def test_r9_a_journal_has_an_id_and_joins_until_it_is_told_otherwise(tmp_path: Path) -> None:
+    founder = opened(tmp_path / "a", create=True)
+    assert founder.journal_id
+    assert not founder.joining
+    founder.close()
+    joiner = RocksJournal(tmp_path / "b", "name-4", "cluster-a", create=False, joins=True)
+    drawn = joiner.journal_id
+    assert drawn not in ("", founder.journal_id)
+    joiner.close()
+    # It joins on until it is in the group, however often it starts.
+    again = RocksJournal(tmp_path / "b", "name-4", "cluster-a", create=False, joins=True)
+    assert (again.journal_id, again.joining) == (drawn, True)
+    again.end_joining()
+    again.close()
+    last = RocksJournal(tmp_path / "b", "name-4", "cluster-a", create=False, joins=True)
+    assert (last.journal_id, last.joining) == (drawn, False)
+    last.close()
+
+
+def test_a_folder_of_an_older_release_gets_an_id_and_has_joined(tmp_path: Path) -> None:
+    opened(tmp_path / "a", create=True).close()
+    (tmp_path / "a" / "identity.json").write_text(
+        '{"format": 1, "node": "name-1", "cluster": "cluster-a"}'
+    )
+    first = opened(tmp_path / "a")
+    assert first.journal_id
+    assert not first.joining
+    first.close()
+    second = opened(tmp_path / "a")
+    assert second.journal_id == first.journal_id
+    second.close()
+
+
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     journal = filled(tmp_path / "a", 1)
     with pytest.raises(JournalError, match="in use by another process"):
