@@ -40,6 +40,7 @@ from logboom.metadata.tables.replica_set import (
     leave,
     lose_store,
     mark_suspect,
+    regain_store,
 )
 from logboom.wire.commands import FenceBroker, RegisterBroker, RemoveBroker, StepDown
 
@@ -51,7 +52,8 @@ def register_broker(cluster: ClusterState, command: RegisterBroker) -> CommandOu
     """Register a broker's process; the value is its instance epoch.
 
     All leaderships of the broker end, because the new process does not know what the old one
-    acknowledged (Q2). A new store leaves every ISR (Q3); a suspect one leaves every ISR that has
+    acknowledged (Q2). A new store leaves every ISR, unless it is the one whose loss left a queue
+    without a leader (Q3); a suspect one leaves every ISR that has
     another member (Q13). A repeated registration of the same process changes nothing.
     """
     fault = broker_id_fault(command.broker)
@@ -69,7 +71,7 @@ def register_broker(cluster: ClusterState, command: RegisterBroker) -> CommandOu
         return CommandOutcome(value=epoch)
     if known.alive and known.incarnation == command.incarnation:
         return CommandOutcome(value=known.instance_epoch)
-    replaced = known.store_id != command.store_id
+    replaced, former = known.store_id != command.store_id, known.store_id
     known.store_id = command.store_id
     known.incarnation = command.incarnation
     known.endpoint = command.endpoint
@@ -87,7 +89,7 @@ def register_broker(cluster: ClusterState, command: RegisterBroker) -> CommandOu
         change = partial(_lose_store, broker=known.id)
     elif command.suspect:
         change = partial(_doubt, broker=known.id)
-    _restart(cluster, known, change)
+    _restart(cluster, known, change, former if replaced else "", suspect=command.suspect)
     broker_came(cluster, known.id)
     return CommandOutcome(value=known.instance_epoch)
 
@@ -145,22 +147,47 @@ def _doubt(s: ReplicaSet, need: int, broker: str) -> ReplicaSet:
     return mark_suspect(s, broker, need)
 
 
-def _restart(cluster: ClusterState, broker: BrokerRegistration, change: Change) -> None:
-    """Apply a registration to every queue of which the broker has a replica."""
-    known: dict[tuple[ReplicaSet, int, bool], tuple[ReplicaSet, bool]] = {}
+def _regain_store(s: ReplicaSet, need: int, broker: str, *, suspect: bool) -> ReplicaSet:
+    regained = regain_store(s, broker)
+    return mark_suspect(regained, broker, need) if suspect else regained
+
+
+def _restart(
+    cluster: ClusterState,
+    broker: BrokerRegistration,
+    change: Change,
+    former: str,
+    *,
+    suspect: bool,
+) -> None:
+    """Apply a registration to every queue of which the broker has a replica.
+
+    `former` is the store that the broker had before; "" if it is the same.
+    """
+    known: dict[tuple[ReplicaSet, int, bool, bool], tuple[ReplicaSet, bool]] = {}
+    back: Change = partial(_regain_store, broker=broker.id, suspect=suspect)
     # A move that ends meanwhile may take the broker's replica away.
     for queue in list(broker.queues):
-        key = (queue.standing, queue.need, queue.topic.config.unclean_election)
+        where, before = (queue.topic.id, queue.index), queue.standing
+        regains = cluster.lost_stores.get(where) == broker.store_id
+        key = (before, queue.need, queue.topic.config.unclean_election, regains)
         found = known.get(key)
         if found is None or cluster.tails:
-            before = queue.standing
             led = before.leader == broker.id
-            after = change(before, queue.need)
+            after = (back if regains else change)(before, queue.need)
             # The old leadership ends even where nobody else can lead: the broker gets a new one.
             if led or after.leader is None or after.leader in after.damaged:
                 after = elected(cluster, queue, after, last=broker.id if led else None)
             found = known[key] = (settled(cluster, after), led)
         cluster.place(queue, found[0], anew=found[1])
+        if former and cluster.features and _held_alone(before, found[0], broker.id):
+            cluster.lost_stores[where] = former
+
+
+def _held_alone(before: ReplicaSet, after: ReplicaSet, broker: str) -> bool:
+    """Return True if a broker's former store held all of a queue, and its loss leaves no leader."""
+    doubted = {*before.lost, *before.suspect, *before.damaged}
+    return broker in after.lost and broker not in doubted
 
 
 def fence_broker(cluster: ClusterState, command: FenceBroker) -> CommandOutcome:

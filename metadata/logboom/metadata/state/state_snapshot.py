@@ -115,6 +115,8 @@ class _OperationsRow(Struct, frozen=True, array_like=True):
     settings_version: int = 0
     journals: list[tuple[str, str]] = []
     """(name server, id of its journal)."""
+    lost_stores: list[tuple[int, int, str]] = []
+    """(topic id, queue, store)."""
 
 
 class _Snapshot(Struct, frozen=True, array_like=True):
@@ -247,6 +249,7 @@ def _operations_row(cluster: ClusterState) -> _OperationsRow:
         [(*key, value) for key, value in sorted(cluster.settings.items())],
         cluster.settings_version,
         sorted(cluster.journals.items()),
+        [(*where, store) for where, store in sorted(cluster.lost_stores.items())],
     )
 
 
@@ -355,6 +358,7 @@ def _cluster(stored: _SnapshotWithOperations) -> ClusterState:
     cluster.settings = {(scope, name): value for scope, name, value in operations.settings}
     cluster.settings_version = operations.settings_version
     cluster.journals = dict(operations.journals)
+    cluster.lost_stores = {(topic, queue): store for topic, queue, store in operations.lost_stores}
     return cluster
 
 

@@ -135,6 +135,9 @@ class ClusterState:
         """User → what it owns, for owners of a topic only (derived)."""
         self.tails: dict[tuple[int, int], dict[str, Tail]] = {}
         """(topic id, queue) → broker → tail, reported by suspect brokers."""
+        self.lost_stores: dict[tuple[int, int], str] = {}
+        """(topic id, queue) → the store that held all of it when its last ISR member came back with
+        another one: if it returns, the queue is led again (Q3)."""
         self.name_servers: dict[str, tuple[str, str]] = {}
         """Name servers that were added: id → (endpoint, Raft endpoint)."""
         self.listeners: dict[str, NodeListeners] = {}
@@ -286,6 +289,7 @@ class ClusterState:
             self.displaced.pop(queue, None)
             self.leaderless.pop(queue, None)
             self.tails.pop((topic.id, queue.index), None)
+            self.lost_stores.pop((topic.id, queue.index), None)
             self.transactions.queue_gone((topic.id, queue.index))
         del self.topics[topic.name]
         del self.topics_by_id[topic.id]
@@ -333,6 +337,8 @@ class ClusterState:
                 self.displaced.pop(queue, None)
         if self.tails and not after.suspect:
             self.tails.pop((queue.topic.id, queue.index), None)
+        if self.lost_stores and not after.lost:
+            self.lost_stores.pop((queue.topic.id, queue.index), None)
         self.touch_topic(queue.topic)
         if self.notes is not None and (moved or is_visible(before, after)):
             if len(self.notes) < MAX_NOTES:

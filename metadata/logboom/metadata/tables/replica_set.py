@@ -224,6 +224,11 @@ def lose_store(s: ReplicaSet, broker: str, need: int) -> ReplicaSet:
     )
 
 
+def regain_store(s: ReplicaSet, broker: str) -> ReplicaSet:
+    """Note that the store is back that a replica had lost: nothing was committed without it (Q3)."""
+    return _with(s, leader=s.leader, lost=_without(s.lost, broker))
+
+
 def mark_suspect(s: ReplicaSet, broker: str, need: int) -> ReplicaSet:
     """Note that a replica may have lost synced data; it leaves an ISR with other members (Q13).
 

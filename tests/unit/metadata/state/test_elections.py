@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from logboom.metadata.state.state_counters import figures_of
-from logboom.wire.commands import AlterTopic, ElectLeader, FenceBroker, RegisterBroker, ReportRoom
+from logboom.wire.commands import (
+    AlterTopic,
+    DeleteTopic,
+    ElectLeader,
+    FenceBroker,
+    RegisterBroker,
+    ReportRoom,
+)
 from logboom.wire.view import TopicConfig
 from tests.unit.metadata.state.states import Tables, three_brokers
 
@@ -111,6 +118,71 @@ def test_q3_an_operator_may_take_an_empty_store_for_the_truth() -> None:
     tables.register("a", store="a new disk")
     tables.done(ElectLeader("t", 0, "a", 0))
     assert standing(tables)[0] == "a"
+
+
+def test_q3_the_right_disk_that_comes_back_leads_again() -> None:
+    tables = three_brokers(min_in_sync=1)
+    assert tables.change_isr("a") == ""
+    before = tables.queue().epoch
+    # Twice without its disk.
+    tables.register("a", store="an empty folder")
+    tables.register("a", store="another empty folder")
+    assert standing(tables) == (None, ("a",), ())
+    tables.state.restore(tables.state.snapshot())
+    tables.register("a")
+    assert standing(tables) == ("a", ("a",), ())
+    assert tables.queue().standing.lost == ()
+    assert tables.queue().epoch > before
+    assert not tables.state.cluster.lost_stores
+
+
+def test_q3_only_the_store_that_held_the_queue_brings_it_back() -> None:
+    tables = three_brokers(replicas=1)
+    tables.register("a", store="an empty folder")
+    # What an operator takes for the truth may be written to: now that is what must not be lost.
+    tables.done(ElectLeader("t", 0, "a", 0))
+    assert not tables.state.cluster.lost_stores
+    tables.register("a")
+    assert standing(tables) == (None, ("a",), ())
+    tables.register("a", store="an empty folder")
+    assert standing(tables) == ("a", ("a",), ())
+
+
+def test_q3_the_right_disk_is_suspect_if_it_says_so() -> None:
+    tables = three_brokers(replicas=1)
+    tables.register("a", store="an empty folder")
+    tables.register("a", suspect=True)
+    # It alone has anything: a suspect leads where there is no other.
+    assert standing(tables) == ("a", ("a",), ())
+
+
+def test_q3_a_damaged_copy_does_not_come_back_as_a_good_one() -> None:
+    tables = three_brokers(replicas=1)
+    tables.report_damage("a")
+    tables.register("a", store="an empty folder")
+    tables.register("a")
+    assert standing(tables)[0] is None
+
+
+def test_q3_what_others_went_on_with_does_not_come_back() -> None:
+    tables = three_brokers()
+    assert tables.change_isr("a") == ""
+    tables.fence("b")
+    tables.fence("c")
+    tables.register("a", store="an empty folder")
+    tables.register("c")
+    assert standing(tables) == ("c", ("c",), ("b",))
+    tables.register("a")
+    assert standing(tables) == ("c", ("c",), ("b",))
+    assert not tables.state.cluster.lost_stores
+
+
+def test_q3_a_deleted_topic_leaves_no_store_behind() -> None:
+    tables = three_brokers(replicas=1)
+    tables.register("a", store="an empty folder")
+    assert tables.state.cluster.lost_stores
+    tables.done(DeleteTopic("t", 0))
+    assert not tables.state.cluster.lost_stores
 
 
 # ── Q6 ──────────────────────────────────────────────────────────────────────────────────────────
