@@ -302,7 +302,7 @@ def test_listeners_that_nobody_can_dial_are_not_noted() -> None:
     good = [ListenerView("main", "n:1", "none")]
     odd = [ListenerView("main", "tcp://n:1", "none")]
     announced = {"name-1": (good, odd), "name-2": (odd, []), "name-3": (good, good)}
-    assert [note.name_server for note in notes.take(cluster, announced)] == ["name-3"]
+    assert [note.name_server for note in notes.take(cluster, announced, {})] == ["name-3"]
 
 
 def test_a_request_for_a_broker_is_refused_by_name() -> None:
