@@ -98,7 +98,10 @@ class RemoveBroker(Command, frozen=True, array_like=True):
 
 
 class CreateTopic(Command, frozen=True, array_like=True):
-    """Create a topic. `replicas` 0 means min(3, hosts of live brokers); `min_in_sync` 0 a majority."""
+    """Create a topic. `replicas` 0 means min(3, hosts of brokers); `min_in_sync` 0 a majority.
+
+    If some of these brokers are down, 0 gives fewer replicas at first; the others are added later.
+    """
 
     name: str
     queues: int

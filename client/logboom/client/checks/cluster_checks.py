@@ -151,6 +151,18 @@ def _queues(standing: ClusterStatus) -> Iterator[CheckResult]:
         "warning",
         "they catch up automatically once their brokers run",
     )
+    yield _about(
+        "queues have the wanted number of replicas",
+        [
+            f"{topic.name}/{number}"
+            for topic in topics
+            for number, q in enumerate(topic.queues)
+            if len(q.replicas) - len(q.removing) < topic.replicas
+        ],
+        "warning",
+        "they get more automatically once enough brokers run: start the missing ones, or want fewer "
+        "(`logboom topic alter --replicas`)",
+    )
 
 
 def _about(check: str, wrong: list[str], result: Outcome, fix: str) -> CheckResult:

@@ -16,6 +16,16 @@ def receiving_hosts(cluster: ClusterState) -> int:
     return count_hosts(broker.host for broker in receivers(cluster))
 
 
+def lasting_hosts(cluster: ClusterState) -> int:
+    """Return the number of machines of brokers that are to stay, whether they are live or not."""
+    stay = (
+        b
+        for b in cluster.brokers.values()
+        if cluster.modes.get(b.id) not in ("draining", "drained")
+    )
+    return count_hosts(broker.host for broker in stay)
+
+
 def place_queues(
     cluster: ClusterState, topic: Topic, count: int, replicas: int
 ) -> list[tuple[str, ...]]:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from logboom.metadata.groups.group_subscriptions import remove_topic, topic_grew
 from logboom.metadata.state.elections import elected, relieved, settled
-from logboom.metadata.state.queue_placement import place_queues, receivers, receiving_hosts
+from logboom.metadata.state.queue_placement import (
+    lasting_hosts,
+    place_queues,
+    receivers,
+    receiving_hosts,
+)
 from logboom.metadata.state.setting_commands import below_level
 from logboom.metadata.tables.cluster_state import (
     ClusterState,
@@ -28,6 +35,9 @@ from logboom.wire.messages import MAX_BATCH_BYTES
 from logboom.wire.names import MAX_QUEUES, group_of, topic_name_fault
 from logboom.wire.view import TopicConfig
 
+DEFAULT_REPLICAS: Final = 3
+"""Number of replicas that is wanted of a topic if nobody asks for one and there are as many machines."""
+
 
 def create_topic(cluster: ClusterState, command: CreateTopic) -> CommandOutcome:
     """Create a topic on the live brokers; the value is its id, which is never reused."""
@@ -37,21 +47,21 @@ def create_topic(cluster: ClusterState, command: CreateTopic) -> CommandOutcome:
     if command.name in cluster.topics:
         text = f"topic {command.name!r} exists already: alter it, or choose another name"
         return refused("TOPIC_EXISTS", text, topic=command.name)
-    replicas = command.replicas or min(3, receiving_hosts(cluster))
+    replicas, wanted = _replicas(cluster, command.replicas)
     refusal = (
         _refuse_count(command.queues)
         or _refuse_replicas(cluster, replicas)
-        or _refuse_config(command.config, replicas)
+        or _refuse_config(command.config, wanted)
         or _refuse_owner(cluster, command.owner, 1, command.queues)
     )
     if refusal is not None:
         return refusal
     topic = Topic(command.name, cluster.next_topic_id, command.config, command.time_ms, 0)
     cluster.next_topic_id += 1
-    topic.replicas = replicas
+    topic.replicas = wanted
     topic.owner = command.owner
     cluster.add_topic(topic)
-    cluster.tell("topic_created", topic=topic.name, queues=command.queues, replicas=replicas)
+    cluster.tell("topic_created", topic=topic.name, queues=command.queues, replicas=wanted)
     _add_queues(cluster, topic, command.queues, replicas)
     return CommandOutcome(value=topic.id)
 
@@ -67,18 +77,19 @@ def add_restored_topic(cluster: ClusterState, command: RestoreTopic) -> CommandO
     if command.name in cluster.topics:
         text = f"topic {command.name!r} exists already: restore it under another name (--as)"
         return refused("TOPIC_EXISTS", text, topic=command.name)
-    queues, replicas = len(command.epochs), command.replicas or min(3, receiving_hosts(cluster))
+    queues = len(command.epochs)
+    replicas, wanted = _replicas(cluster, command.replicas)
     refusal = (
         _refuse_count(queues)
         or _refuse_replicas(cluster, replicas)
-        or _refuse_config(command.config, replicas)
+        or _refuse_config(command.config, wanted)
     )
     if refusal is not None:
         return refusal
     topic_id = command.topic_id or cluster.next_topic_id
     topic = Topic(command.name, topic_id, command.config, command.created_ms, 0)
     cluster.next_topic_id = topic_id + 1
-    topic.replicas = replicas
+    topic.replicas = wanted
     topic.owner = command.owner
     topic.restoring = command.backup
     cluster.add_topic(topic)
@@ -186,6 +197,20 @@ def _set_config(cluster: ClusterState, topic: Topic, config: TopicConfig) -> Non
             # new one; the new version makes its requests stale (Q7).
             queue.version += 1
     cluster.touch_topic(topic)
+
+
+def _replicas(cluster: ClusterState, asked: int) -> tuple[int, int]:
+    """Return the number of replicas that a new topic gets, and the number that is wanted.
+
+    They differ if nobody asked for a number and a broker is down or in maintenance: the Raft leader
+    adds the others once it is back.
+    """
+    if asked:
+        return asked, asked
+    now = min(DEFAULT_REPLICAS, receiving_hosts(cluster))
+    if not cluster.features:
+        return now, now
+    return now, max(now, min(DEFAULT_REPLICAS, lasting_hosts(cluster)))
 
 
 def _add_queues(cluster: ClusterState, topic: Topic, count: int, replicas: int) -> None:

@@ -49,6 +49,22 @@ def random_cluster(seed: int) -> PlannedCluster:
     return cluster
 
 
+def test_a_topic_created_while_a_broker_is_down_gets_its_replica_once_it_is_back() -> None:
+    cluster = PlannedCluster()
+    for name in "abc":
+        cluster.register(name)
+    cluster.kill("c")
+    cluster.create("%RETRY%g", queues=2, replicas=0)
+    cluster.report()
+    assert not cluster.plan("off").moves
+    assert cluster.plan("off").status().state == "stalled"
+    cluster.register("c")
+    del cluster.died["c"]
+    cluster.report()
+    moves = cluster.carry_out(cluster.plan("off"))
+    assert [{*move.target} for move in moves] == [{*"abc"}] * 2
+
+
 def check(cluster: PlannedCluster, moves: list[PlannedMoveOf]) -> None:
     """Every planned move keeps zones and hosts, and goes to brokers that may take it."""
     state = cluster.state.cluster

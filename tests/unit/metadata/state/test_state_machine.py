@@ -135,6 +135,23 @@ def test_replicas_default_to_three_or_as_many_as_live() -> None:
     tables.fence("c")
     tables.done(create("y", replicas=0))
     assert len(tables.queue(0, "y").standing.replicas) == 2
+    tables.be_older()
+    tables.done(create("z", replicas=0))
+    assert tables.state.cluster.topics["z"].replicas == 2
+
+
+@pytest.mark.parametrize(("mode", "wanted"), [("active", 3), ("maintenance", 3), ("draining", 2)])
+def test_three_replicas_are_wanted_though_a_broker_is_away(mode: str, wanted: int) -> None:
+    tables = three_brokers()
+    tables.done(SetBrokerMode("c", mode, 0))
+    tables.fence("c")
+    tables.done(create("x", replicas=0, min_in_sync=2))
+    assert len(tables.queue(0, "x").standing.replicas) == 2
+    tables.state.restore(tables.state.snapshot())
+    assert tables.state.cluster.topics["x"].replicas == wanted
+    # Who names a number gets that, or a refusal.
+    tables.done(create("y", replicas=2))
+    assert tables.state.cluster.topics["y"].replicas == 2
 
 
 def on_hosts(**hosts: str) -> Tables:

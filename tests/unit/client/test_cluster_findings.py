@@ -1,0 +1,35 @@
+"""What is found about queues, given what nodes answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from logboom.client.checks.cluster_checks import cluster_findings
+from logboom.client.checks.cluster_health import ClusterStatus
+from logboom.wire.view import QueueView, TopicConfig, TopicView, View
+
+WANTED = "queues have the wanted number of replicas"
+
+
+@pytest.mark.parametrize(
+    ("replicas", "removing", "wanted", "found"),
+    [
+        (["a", "b"], [], 3, "not 1: t/0"),
+        (["a", "b", "c"], ["c"], 3, "not 1: t/0"),
+        (["a", "b", "c"], [], 3, "all"),
+        (["a", "b", "c"], ["c"], 2, "all"),
+        # An older name server does not say.
+        (["a", "b"], [], 0, "all"),
+    ],
+)
+def test_queues_with_fewer_replicas_than_wanted_are_reported(
+    replicas: list[str], removing: list[str], wanted: int, found: str
+) -> None:
+    queue = QueueView(replicas, "a", 1, 1, replicas, [], removing=removing)
+    topic = TopicView("t", 1, TopicConfig(), [queue], 1, replicas=wanted)
+    view = View(1, True, "c", [], [topic], [], [], [], None)
+    (finding,) = [
+        each for each in cluster_findings(ClusterStatus(view, {})) if each.check == WANTED
+    ]
+    assert (finding.found, finding.result) == (found, "ok" if found == "all" else "warning")
+    assert found == "all" or "--replicas" in finding.fix
