@@ -26,6 +26,7 @@ from logboom.nodes.replication.replica_fetcher import ReplicaFetchers
 from logboom.nodes.replication.replica_repair import ReplicaRepair
 from logboom.nodes.replication.replicate_handler import ReplicateHandler
 from logboom.nodes.replication.scrubber import Scrubber
+from logboom.nodes.replication.tail_reports import TailReports
 from logboom.nodes.requests.backup_handler import BackupHandler
 from logboom.nodes.requests.client_watch_handler import ClientWatchHandler
 from logboom.nodes.requests.produce_handler import ProduceHandler
@@ -92,6 +93,7 @@ class BrokerParts:
             lambda replica: self.fetchers.unfollow(replica),
             lambda replica: self.roles.refetch(replica),
         )
+        self.tail_reports = TailReports(context)
         self.restored_queues = RestoredQueues(context)
         found, refusal = self.repair.found, self.repair.refusal
         self.replicate_handler = ReplicateHandler(context, self.isr_keeper.position_counted, found)
@@ -188,6 +190,8 @@ class BrokerParts:
             self.room_reports,
             self.load_reports,
             self.repair,
+            # Once roles have ended, so that the logs change no more.
+            self.tail_reports,
             self.restored_queues,
             self.maintenance,
             # Batches are released before the turn applies anything, so none of them can have ended
@@ -282,6 +286,7 @@ class BrokerParts:
         # Damage is reported before any role is taken up again.
         self.repair.registered(turn)
         self.roles.apply_all(turn)
+        self.tail_reports.learned((), (), turn)
         self.compactor.configure(self.context.routes.topics, turn)
 
     def on_fenced(self, turn: BrokerTurn) -> None:

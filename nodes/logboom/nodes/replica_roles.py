@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from logboom.nodes.broker_context import BrokerContext
+from logboom.nodes.log.keys import Position
 from logboom.nodes.replica.leadership import Leadership
 from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.replication.replica_fetcher import ReplicaFetchers
@@ -19,7 +20,7 @@ from logboom.nodes.requests.produce_handler import ProduceHandler
 from logboom.nodes.requests.pull_handler import PullHandler
 from logboom.nodes.turn import LOOKED_PER_STEP, BrokerTurn, Figures, Service
 from logboom.wire.actor import note
-from logboom.wire.view import QueueView, TopicView
+from logboom.wire.view import QueueView, TopicView, first_epoch
 
 
 class ReplicaRoles(Service):
@@ -35,6 +36,8 @@ class ReplicaRoles(Service):
         repair: ReplicaRepair,
     ) -> None:
         self._me = context.me
+        self._recoveries = 0
+        """Those that the delisted replicas have outlived."""
         self._queues = context.queues
         self._routes = context.routes
         self._registration = context.registration
@@ -47,7 +50,11 @@ class ReplicaRoles(Service):
         self._settings = context.settings
         self._delisted: dict[QueueKey, float] = {}
         """Queue that was moved away → when this was seen; its replica is deleted after the grace."""
-        self._swept = False
+        self.aside: dict[QueueKey, str] = {}
+        """Replicas that the metadata does not contain and whose deletion it does not show → the name of
+        their topic, "" if it is not known; they are kept until an operator decides (R15)."""
+        self._swept: list[tuple[int, int]] | None = None
+        """The lost topic ids by which this registration has swept; None: it has not."""
         self.closed = False
         """The node is about to end and leads nothing any longer."""
 
@@ -73,7 +80,7 @@ class ReplicaRoles(Service):
 
     def resign(self, turn: BrokerTurn) -> None:
         """Lead nothing any longer, since the instance epoch is over."""
-        self._swept = False
+        self._swept = None
         for replica in list(self._queues.led.values()):
             self._none(replica, turn)
 
@@ -109,6 +116,7 @@ class ReplicaRoles(Service):
             "below_min_in_sync": below_min,
             "messages_unreplicated": unreplicated,
             "replicas_to_delete": len(self._delisted),
+            "replicas_aside": len(self.aside),
         }
 
     def apply_all(self, turn: BrokerTurn) -> None:
@@ -117,33 +125,63 @@ class ReplicaRoles(Service):
 
     def apply(self, names: Iterable[str], turn: BrokerTurn) -> None:
         """Give the queues of changed or removed topics their roles."""
-        if not self._swept and self._may_lead:
-            self._swept = True
+        if self._swept != self._routes.lost_topic_ids and self._may_lead:
+            self._swept = self._routes.lost_topic_ids
             self._sweep(turn)
             names = [*names, *self._routes.topics]
+        if self._recoveries != self._routes.recoveries:
+            # What moved away before may be back by metadata that lacks the move.
+            self._recoveries = self._routes.recoveries
+            self._delisted.clear()
         for name in dict.fromkeys(names):
             topic = self._routes.topics.get(name)
             if topic is not None:
                 self._apply_topic(topic, turn)
                 continue
             for replica in self._queues.held(name) if self._may_follow else ():
-                self._drop(replica, turn)
+                self._end(replica, turn)
 
     def _sweep(self, turn: BrokerTurn) -> None:
-        """Remove the queues that the metadata does not contain: they were deleted in the meantime.
+        """Remove the queues that were deleted in the meantime.
 
-        This is done once per registration.
+        This is done once per registration, and when less is lost than before.
         """
         for replica in self._queues:
             if replica.topic_id not in self._routes.names:
-                self._drop(replica, turn)
+                self._end(replica, turn)
+
+    def _end(self, replica: Replica, turn: BrokerTurn) -> None:
+        """Delete a replica whose topic was deleted; keep one aside whose topic is only unknown (R15)."""
+        if self._routes.was_deleted(replica.topic_id):
+            self._drop(replica, turn)
+        else:
+            self._keep_aside(replica, turn)
+
+    def _keep_aside(self, replica: Replica, turn: BrokerTurn) -> None:
+        """Do nothing any more with a replica that nothing in the metadata explains, but keep it."""
+        self._none(replica, turn)
+        self._delisted.pop(replica.key, None)
+        if replica.key in self.aside:
+            return
+        self.aside[replica.key] = replica.topic
+        turn.out.notes.append(
+            note(
+                "replica_kept_aside",
+                topic=replica.topic or None,
+                topic_id=replica.topic_id,
+                queue=replica.queue,
+            )
+        )
+        if replica.topic_id not in self._routes.names:
+            # Another topic may have its name now.
+            self._queues.unname(replica)
 
     def _apply_topic(self, topic: TopicView, turn: BrokerTurn) -> None:
         for older in self._queues.held(topic.name):
             if older.topic_id != topic.id:
                 # The topic was deleted and created again under the same name, possibly with fewer
                 # queues.
-                self._drop(older, turn)
+                self._end(older, turn)
         for number, view in enumerate(topic.queues):
             replica = self._queues.replicas.get((topic.id, number))
             if self._me in view.replicas:
@@ -151,6 +189,8 @@ class ReplicaRoles(Service):
                     # What is left was not followed meanwhile: it begins anew (M4).
                     self._drop(replica, turn)
                     replica = None
+                if replica is not None:
+                    self.aside.pop(replica.key, None)
                 if replica is None:
                     replica = self._queues.create(topic.id, number, topic.name)
                     self._queues.touch(replica)
@@ -166,9 +206,22 @@ class ReplicaRoles(Service):
 
         Metadata that is older than this process may be from before the replica was added.
         """
-        self._none(replica, turn)
-        if self._may_follow:
+        if not self._may_follow:
+            self._none(replica, turn)
+        elif self._moved_unseen(replica):
+            self._keep_aside(replica, turn)
+        else:
+            self._none(replica, turn)
             self._delisted.setdefault(replica.key, turn.mono)
+
+    def _moved_unseen(self, replica: Replica) -> bool:
+        """True if the replica may have been added by a move that the name servers have lost (R15).
+
+        Since their last recovery no leader has written to it.
+        """
+        recoveries = self._routes.recoveries
+        written = recoveries > 0 and replica.end > Position(0)
+        return written and replica.epochs.last < first_epoch(recoveries)
 
     def step(self, turn: BrokerTurn) -> None:
         """Delete the replicas that were moved away for longer than the grace."""
@@ -296,6 +349,7 @@ class ReplicaRoles(Service):
     def _drop(self, replica: Replica, turn: BrokerTurn) -> None:
         self._none(replica, turn)
         self._delisted.pop(replica.key, None)
+        self.aside.pop(replica.key, None)
         self._repair.forget(replica)
         self._queues.drop(replica, turn)
         self._pull_handler.role_changed(replica, turn)

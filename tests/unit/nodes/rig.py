@@ -160,6 +160,8 @@ class Rig:
         """Proposals that wait for the test's decision."""
         self.registering = register
         """Whether registrations are answered at once."""
+        self.next_topic_id, self.recoveries = 1_000, 0
+        self.lost_topic_ids: list[tuple[int, int]] = []
         self.view: View | None = None
         self.settle()
 
@@ -282,7 +284,18 @@ class Rig:
         gone = sorted({topic.name for topic in before} - {topic.name for topic in topics})
         whole = whole or self.view is None
         self.view = View(
-            self.version, whole, "cluster", brokers, list(topics), gone, [], [], "name-1"
+            self.version,
+            whole,
+            "cluster",
+            brokers,
+            list(topics),
+            gone,
+            [],
+            [],
+            "name-1",
+            next_topic_id=self.next_topic_id,
+            lost_topic_ids=self.lost_topic_ids,
+            recoveries=self.recoveries,
         )
         self.tell()
 

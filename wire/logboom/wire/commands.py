@@ -165,7 +165,7 @@ class QueueTail(Struct, frozen=True, array_like=True):
 
 
 class ReportTails(Command, frozen=True, array_like=True):
-    """Report the content of a suspect broker.
+    """Report the content of a suspect broker, or of queues without a leader after a recovery.
 
     If all eligible replicas are suspect, the one with the greatest end leads.
     """
@@ -174,6 +174,9 @@ class ReportTails(Command, frozen=True, array_like=True):
     instance_epoch: int
     tails: list[QueueTail]
     time_ms: int
+    complete: bool = False
+    """True if, with the reports before it, it names every queue without a leader that the broker
+    holds."""
 
 
 class ReportDamage(Command, frozen=True, array_like=True):

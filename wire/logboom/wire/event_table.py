@@ -437,6 +437,16 @@ _ALL: Final[tuple[LogEvent, ...]] = (
         "This broker has deleted its replica of a queue that was moved away or deleted",
         _QUEUE,
     ),
+    LogEvent(
+        "replica_kept_aside",
+        "warning",
+        "nodes.replication",
+        "broker",
+        ("topic", "topic_id", "queue"),
+        "The name servers do not know a replica that this broker holds, nor that it was deleted: they "
+        "went on without their newest entries; `logboom topic lost` lists such replicas",
+        ("topic_id", "queue"),
+    ),
     # Moves.
     LogEvent(
         "move_begun",

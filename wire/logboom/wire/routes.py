@@ -30,6 +30,12 @@ class Routes:
         unless the WATCH asks for them."""
         self.access = AccessBook()
         """Users and access rules; nothing is known unless the WATCH asks for them."""
+        self.next_topic_id = 0
+        """The id of the next topic; 0: not known."""
+        self.lost_topic_ids: list[tuple[int, int]] = []
+        """Ranges [first, end) of ids that may be those of topics that the name servers have lost."""
+        self.recoveries = 0
+        """How often a name server went on alone."""
         self.settings: list[SettingView] = []
         """The replicated settings; another list once one of them changed."""
 
@@ -73,6 +79,9 @@ class Routes:
             self.access.update(view.access, view.version)
         if view.settings is not None:
             self.settings = view.settings
+        self.next_topic_id = max(self.next_topic_id, view.next_topic_id)
+        self.lost_topic_ids = view.lost_topic_ids
+        self.recoveries = view.recoveries
         self.cluster_id = view.cluster_id
         self.version = view.version
         return changed
@@ -83,6 +92,16 @@ class Routes:
             if topic is not None:
                 self.names.pop(topic.id, None)
         return names
+
+    def was_deleted(self, topic_id: int) -> bool:
+        """Return True if a topic of this id was deleted, and not only if none is known (R15).
+
+        Ids are given in growing order. So of one below the next that no topic has, a deletion is in
+        the log, unless the name servers have lost what they knew of it.
+        """
+        if topic_id in self.names or topic_id >= self.next_topic_id:
+            return False
+        return not any(first <= topic_id < end for first, end in self.lost_topic_ids)
 
     def topic(self, name: str) -> TopicView:
         """Return the topic of this name.

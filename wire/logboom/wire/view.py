@@ -5,12 +5,27 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from logboom.wire.access.access_rules import AccessView
 from logboom.wire.group_view import GroupView
 from logboom.wire.listeners import ListenerView
 from logboom.wire.transactions import DecisionView
+
+RECOVERY_SHIFT: Final = 24
+"""Epochs of a queue or an application between two recoveries, as a power of two: none has so many."""
+MAX_RECOVERIES: Final = 100
+"""Recoveries that leave room for epochs, which have 32 bits."""
+
+
+def first_epoch(recoveries: int) -> int:
+    """Return the first leader epoch of a queue, and producer epoch of an application.
+
+    It is above all that were given before the last recovery of the name servers (R15).
+    """
+    return (min(recoveries, MAX_RECOVERIES) << RECOVERY_SHIFT) + 1
 
 
 class TopicConfig(Struct, frozen=True, array_like=True, gc=False):
@@ -146,3 +161,11 @@ class View(Struct, frozen=True, array_like=True, gc=False):
     user who may describe the cluster."""
     features: int = 0
     """The features level of the cluster."""
+    next_topic_id: int = 0
+    """The id of the next topic; 0: an older name server does not say. Of a smaller id that no topic has,
+    the topic was deleted, unless `lost_topic_ids` has it."""
+    lost_topic_ids: list[tuple[int, int]] = []
+    """Ranges [first, end) of ids that may be those of topics that the name servers have lost, when one
+    of them went on alone. Brokers keep what they hold of these."""
+    recoveries: int = 0
+    """How often a name server went on alone."""

@@ -39,6 +39,7 @@ def make_group(
         return refused("INVALID_ARGUMENT", fault)
     group = ConsumerGroup(name, groups.next_id, config)
     groups.next_id += 1
+    group.coordinator_epoch = group.group_epoch = group.target_epoch = groups.first_epoch
     groups.add(group)
     groups.touch(group)
     group.created_version = group.version

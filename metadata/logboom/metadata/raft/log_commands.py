@@ -28,11 +28,11 @@ from logboom.wire.listeners import ListenerView
 from logboom.wire.operation_commands import OperationCommand
 from logboom.wire.transactions import TransactionCommand
 
-ENTRY_FORMAT: Final = 7
+ENTRY_FORMAT: Final = 8
 """Newest format of `LogEntry` that is read. Format 2 added the commands of consumer groups, 3 those
 of transactions, 4 `ReportRoom`, 5 the host of `RegisterBroker`, 6 users,
 access rules and listeners, 7 moves of replicas, modes of brokers, settings,
-restores and the features level. A name server that does not know a command must stop instead of refusing
+restores and the features level, 8 `GoOnAlone` and what follows from it. A name server that does not know a command must stop instead of refusing
 what others apply, or placing replicas differently."""
 
 
@@ -53,6 +53,10 @@ class ForgetNameServer(Command, frozen=True, array_like=True):
     name_server: str
 
 
+class GoOnAlone(Command, frozen=True, array_like=True):
+    """The recovery of the group from one survivor, whose journal may lack the newest entries (R15)."""
+
+
 class NoteListeners(Command, frozen=True, array_like=True):
     """The listeners that a name server has bound; both are empty if it has one open one of each."""
 
@@ -65,7 +69,7 @@ class NoteListeners(Command, frozen=True, array_like=True):
     """Id of its journal, if that was not noted yet; "" below features level 1."""
 
 
-AnyLogCommand = AnyCommand | NoteNameServer | ForgetNameServer | NoteListeners
+AnyLogCommand = AnyCommand | NoteNameServer | ForgetNameServer | NoteListeners | GoOnAlone
 
 
 class LogEntry(Struct, frozen=True, array_like=True):
@@ -88,7 +92,9 @@ class EntryFormat(Struct, frozen=True, array_like=True):
 def entry_of(proposer: str, number: int, time_ms: int, command: AnyLogCommand) -> LogEntry:
     """Build an entry, in the oldest format that can hold the command."""
     oldest = 1
-    if level_of(command):
+    if isinstance(command, GoOnAlone):
+        oldest = 8
+    elif level_of(command):
         oldest = 7
     elif isinstance(command, GroupCommand):
         oldest = 2

@@ -4,19 +4,30 @@ The node of that journal is stopped. The newest membership entry of a log counts
 there (see docs/SAFETY.md, R12), so a survivor whose journal gets an entry that names it alone is
 the whole group at its next start: it elects itself and commits everything in its journal. Entries
 that only the lost members held are gone, acknowledged or not, and entries that were never committed
-may become so. Only an operator may therefore do this.
+may become so. Only an operator may therefore do this. The command that follows lets everything that
+counts up continue above what the lost entries can have reached (R15).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 from logboom.metadata.raft.journal_store import JournalStore
-from logboom.metadata.raft.log_commands import ForgetNameServer, encode_entry, entry_of
+from logboom.metadata.raft.log_commands import (
+    AnyLogCommand,
+    ForgetNameServer,
+    GoOnAlone,
+    encode_entry,
+    entry_of,
+)
 from logboom.metadata.raft.raft_entries import MembershipChange, pack_change, pack_commands
 from logboom.metadata.raft.raft_log import RaftLog
 from logboom.metadata.raft.raft_snapshot import own_snapshot
+
+TERMS: Final = 1 << 20
+"""Terms that a recovery passes over: the lost members may have had newer ones."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,12 +58,12 @@ def go_on_alone(name: str, founders: Collection[str], disk: JournalStore) -> lis
     """
     log = _open(founders, disk)
     gone = sorted((log.members | set(founders)) - {name})
-    term = log.getCurrentTerm() + 1
+    term = log.getCurrentTerm() + TERMS
     log.setCurrentTerm(term, None)
     log.add(pack_change(MembershipChange("found", (name,))), log.last_index + 1, term)
-    commands = [encode_entry(entry_of("", 0, 0, ForgetNameServer(other))) for other in gone]
-    if commands:
-        log.add(pack_commands(commands), log.last_index + 1, term)
+    wanted: list[AnyLogCommand] = [*(ForgetNameServer(other) for other in gone), GoOnAlone()]
+    commands = [encode_entry(entry_of("", 0, 0, each)) for each in wanted]
+    log.add(pack_commands(commands), log.last_index + 1, term)
     disk.sync()
     return gone
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from logboom.metadata.access.access_changes import drop_node_user
 from logboom.metadata.groups.coordinator_placement import broker_came, broker_gone
-from logboom.metadata.state.elections import elected, settled
+from logboom.metadata.state.elections import elect_doubted, elected, settled
 from logboom.metadata.state.queue_placement import place_queues, receivers, receiving_hosts
 from logboom.metadata.state.setting_commands import below_level
 from logboom.metadata.tables.cluster_state import (
@@ -89,6 +89,11 @@ def register_broker(cluster: ClusterState, command: RegisterBroker) -> CommandOu
         change = partial(_lose_store, broker=known.id)
     elif command.suspect:
         change = partial(_doubt, broker=known.id)
+    if cluster.doubted and (replaced or command.suspect):
+        # What it has lost may have been one of the copies that are counted on: all have to report.
+        for queue in known.queues:
+            if (queue.topic.id, queue.index) in cluster.doubted:
+                cluster.doubted[queue.topic.id, queue.index] = len(queue.standing.replicas)
     _restart(cluster, known, change, former if replaced else "", suspect=command.suspect)
     broker_came(cluster, known.id)
     return CommandOutcome(value=known.instance_epoch)
@@ -172,7 +177,7 @@ def _restart(
         regains = cluster.lost_stores.get(where) == broker.store_id
         key = (before, queue.need, queue.topic.config.unclean_election, regains)
         found = known.get(key)
-        if found is None or cluster.tails:
+        if found is None or cluster.tails or cluster.doubted:
             led = before.leader == broker.id
             after = (back if regains else change)(before, queue.need)
             # The old leadership ends even where nobody else can lead: the broker gets a new one.
@@ -203,7 +208,7 @@ def fence_broker(cluster: ClusterState, command: FenceBroker) -> CommandOutcome:
         return refused("STALE_EPOCH", text, epoch=broker.instance_epoch)
     if broker.alive:
         cluster.tell("broker_fenced", broker=broker.id, instance_epoch=broker.instance_epoch)
-        _depart(cluster, broker)
+        depart(cluster, broker)
     return DONE
 
 
@@ -219,11 +224,12 @@ def step_down(cluster: ClusterState, command: StepDown) -> CommandOutcome:
         return fenced(broker.id)
     if broker.alive:
         cluster.tell("broker_stepped_down", broker=broker.id, instance_epoch=broker.instance_epoch)
-        _depart(cluster, broker)
+        depart(cluster, broker)
     return DONE
 
 
-def _depart(cluster: ClusterState, broker: BrokerRegistration) -> None:
+def depart(cluster: ClusterState, broker: BrokerRegistration) -> None:
+    """Fence a broker: it leaves ISRs and leaderships, and coordinates no group."""
     cluster.set_alive(broker, alive=False)
     cluster.touch_broker(broker)
     known: dict[tuple[ReplicaSet, int, bool], ReplicaSet] = {}
@@ -231,7 +237,7 @@ def _depart(cluster: ClusterState, broker: BrokerRegistration) -> None:
     for queue in list(broker.queues):
         key = (queue.standing, queue.need, queue.topic.config.unclean_election)
         after = known.get(key)
-        if after is None or cluster.tails:
+        if after is None or cluster.tails or cluster.doubted:
             after = leave(queue.standing, broker.id, queue.need, trusted=True)
             if after.leader is None:
                 after = elected(cluster, queue, after)
@@ -273,6 +279,7 @@ def remove_broker(cluster: ClusterState, command: RemoveBroker) -> CommandOutcom
             )
         return refused("INVALID_ARGUMENT", text, broker=broker.id)
     cluster.drop_broker(broker)
+    elect_doubted(cluster)
     cluster.tell("broker_removed", broker=broker.id, text=said or None)
     drop_node_user(cluster, broker.id)
     return CommandOutcome(text=said)

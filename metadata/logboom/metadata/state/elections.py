@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from logboom.metadata.tables.cluster_state import ClusterState, Queue
 from logboom.metadata.tables.replica_moves import finish_move
-from logboom.metadata.tables.replica_set import ReplicaSet, elect, hand_over, relieve
+from logboom.metadata.tables.replica_set import (
+    NOT_IN_DOUBT,
+    ReplicaSet,
+    Reports,
+    elect,
+    hand_over,
+    relieve,
+)
 
 
 def elected(
@@ -23,7 +30,21 @@ def elected(
         unclean=queue.topic.config.unclean_election,
         last=last,
         tails=cluster.tails_of(queue),
+        reports=_reports(cluster, queue) if cluster.doubted else NOT_IN_DOUBT,
     )
+
+
+def _reports(cluster: ClusterState, queue: Queue) -> Reports:
+    return cluster.doubted.get((queue.topic.id, queue.index), 0), not cluster.unheard
+
+
+def elect_doubted(cluster: ClusterState) -> None:
+    """Elect leaders after a recovery, once every broker has told how far its logs go (R15)."""
+    if cluster.unheard:
+        return
+    for topic_id, index in list(cluster.doubted):
+        queue = cluster.topics_by_id[topic_id].queues[index]
+        cluster.place(queue, settled(cluster, elected(cluster, queue, queue.standing)))
 
 
 def relieved(cluster: ClusterState, queue: Queue, s: ReplicaSet) -> ReplicaSet:

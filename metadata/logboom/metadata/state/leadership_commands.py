@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logboom.metadata.state.elections import elected, relieved, settled
+from logboom.metadata.state.elections import elect_doubted, elected, relieved, settled
 from logboom.metadata.tables.cluster_state import (
     BrokerRegistration,
     ClusterState,
@@ -22,6 +22,7 @@ from logboom.metadata.tables.replica_set import (
     ReplicaSet,
     damage,
     force_leader,
+    join_doubted,
     leave,
     led_by,
     mark_repaired,
@@ -107,14 +108,28 @@ def report_tails(cluster: ClusterState, command: ReportTails) -> CommandOutcome:
         return fenced(command.broker)
     for tail in command.tails:
         queue = find_queue(cluster, tail.topic_id, tail.queue)
-        if queue is None or broker.id not in queue.standing.suspect:
+        if queue is None:
+            continue
+        if (queue.topic.id, queue.index) in cluster.doubted and tail.end_offset + tail.end_side > 0:
+            _join_doubted(cluster, queue, broker.id)
+        if broker.id not in queue.standing.suspect:
             continue
         tails = cluster.tails.setdefault((tail.topic_id, tail.queue), {})
         tails[broker.id] = (tail.last_epoch, tail.end_offset, tail.end_side)
         if queue.standing.leader is None:
             after = elected(cluster, queue, queue.standing)
             cluster.place(queue, settled(cluster, after))
+    if command.complete and broker.id in cluster.unheard:
+        del cluster.unheard[broker.id]
+        elect_doubted(cluster)
     return DONE
+
+
+def _join_doubted(cluster: ClusterState, queue: Queue, broker: str) -> None:
+    """Count a replica that the queue got in what was lost, or else its log could be the only one."""
+    standing = queue.standing
+    if broker not in standing.replicas and not standing.lost:
+        cluster.place(queue, join_doubted(standing, broker))
 
 
 def report_damage(cluster: ClusterState, command: ReportDamage) -> CommandOutcome:

@@ -39,6 +39,7 @@ from logboom.metadata.raft.journal_store import JournalError
 from logboom.metadata.raft.log_commands import (
     ENTRY_FORMAT,
     ForgetNameServer,
+    GoOnAlone,
     LogEntry,
     NoteListeners,
     NoteNameServer,
@@ -63,6 +64,7 @@ from logboom.metadata.state.leadership_commands import (
 from logboom.metadata.state.mode_commands import set_broker_mode
 from logboom.metadata.state.move_commands import cancel_reassign, reassign
 from logboom.metadata.state.proposal_dedup import TOO_OLD, Dedup
+from logboom.metadata.state.recovery_commands import go_on_alone
 from logboom.metadata.state.restore_commands import (
     finish_restore,
     restore_counters,
@@ -155,6 +157,7 @@ _HANDLERS: Final[dict[type[Command], Callable[[ClusterState, Any], CommandOutcom
     NoteNameServer: note_name_server,
     ForgetNameServer: forget_name_server,
     NoteListeners: note_listeners,
+    GoOnAlone: go_on_alone,
 }
 
 

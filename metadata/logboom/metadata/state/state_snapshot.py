@@ -25,6 +25,7 @@ from logboom.metadata.tables.cluster_state import (
     Queue,
     Topic,
 )
+from logboom.metadata.tables.consumer_groups import EPOCHS
 from logboom.metadata.tables.replica_set import (
     Ids,
     ReplicaSet,
@@ -43,10 +44,11 @@ from logboom.wire.operation_commands import BrokerMode
 from logboom.wire.transactions import DecisionView
 from logboom.wire.view import TopicConfig
 
-SNAPSHOT_FORMAT: Final = 7
+SNAPSHOT_FORMAT: Final = 8
 """Newest format. Format 1 is without groups, 2 without transactions, 3 without full disks, 4
 without hosts that brokers share, 5 without users, access rules, listeners and
-owners of topics, 6 without moves of replicas, modes of brokers, settings and the features level; a
+owners of topics, 6 without moves of replicas, modes of brokers, settings and the features level, 7
+without recoveries; a
 cluster that is founded at, or raised to, a features level needs no older one. These are still written while they suffice: older name servers can read them, and
 the hash of the state is the same on both."""
 
@@ -165,12 +167,24 @@ class _SnapshotWithOperations(_SnapshotWithAccess, frozen=True, array_like=True)
     operations: _OperationsRow = _OperationsRow()
 
 
+class _RecoveryRow(Struct, frozen=True, array_like=True):
+    recoveries: int = 0
+    lost_topic_ids: list[tuple[int, int]] = []
+    doubted: list[tuple[int, int, int]] = []
+    """(topic id, queue, reports that are needed)."""
+    unheard: list[str] = []
+
+
+class _SnapshotWithRecoveries(_SnapshotWithOperations, frozen=True, array_like=True):
+    recovery: _RecoveryRow = _RecoveryRow()
+
+
 class _Format(Struct, frozen=True, array_like=True):
     format: int
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(_SnapshotWithOperations).decode
+_decode: Final = msgspec.msgpack.Decoder(_SnapshotWithRecoveries).decode
 _decode_config: Final = msgspec.msgpack.Decoder(TopicConfig).decode
 _DEFAULTS: Final = msgspec.structs.astuple(TopicConfig())
 _FIRST_SETTINGS: Final = 5
@@ -222,13 +236,17 @@ def _newest_parts(cluster: ClusterState) -> tuple[Callable[..., _Snapshot], tupl
     groups = (group_rows(cluster), cluster.groups.next_id)
     decided = (app_rows(cluster.transactions), decision_rows(cluster.transactions))
     listening = cluster.listeners or any(broker.listeners for broker in cluster.brokers.values())
-    if cluster.features or cluster.access.used or listening or cluster.owned:
+    recovered = cluster.recoveries > 0
+    if recovered or cluster.features or cluster.access.used or listening or cluster.owned:
         listeners = [(name, *found) for name, found in sorted(cluster.listeners.items())]
         newest = (sorted(cluster.full), access_row(cluster.access), listeners)
         parts = (*groups, *decided, *newest)
+        operations = _operations_row(cluster)
+        if recovered:
+            made = partial(_SnapshotWithRecoveries, SNAPSHOT_FORMAT)
+            return made, (*parts, operations, _recovery_row(cluster))
         if cluster.features:
-            operations = _operations_row(cluster)
-            return partial(_SnapshotWithOperations, SNAPSHOT_FORMAT), (*parts, operations)
+            return partial(_SnapshotWithOperations, 7), (*parts, operations)
         return partial(_SnapshotWithAccess, 6), parts
     shared = any(broker.host for broker in cluster.brokers.values())
     if cluster.full or shared:
@@ -250,6 +268,15 @@ def _operations_row(cluster: ClusterState) -> _OperationsRow:
         cluster.settings_version,
         sorted(cluster.journals.items()),
         [(*where, store) for where, store in sorted(cluster.lost_stores.items())],
+    )
+
+
+def _recovery_row(cluster: ClusterState) -> _RecoveryRow:
+    return _RecoveryRow(
+        cluster.recoveries,
+        cluster.lost_topic_ids,
+        [(*key, reports) for key, reports in sorted(cluster.doubted.items())],
+        sorted(cluster.unheard),
     )
 
 
@@ -316,7 +343,7 @@ def decode_snapshot(data: bytes) -> tuple[ClusterState, Dedup]:
         raise JournalError(f"the snapshot's state is malformed: {error}") from None
 
 
-def _cluster(stored: _SnapshotWithOperations) -> ClusterState:
+def _cluster(stored: _SnapshotWithRecoveries) -> ClusterState:
     cluster = ClusterState()
     cluster.cluster_id = stored.cluster_id
     cluster.term = stored.term
@@ -348,6 +375,12 @@ def _cluster(stored: _SnapshotWithOperations) -> ClusterState:
     cluster.full = set(stored.full)
     cluster.listeners = {name: NodeListeners(main, raft) for name, main, raft in stored.listeners}
     cluster.former_name_servers = dict.fromkeys(stored.former_name_servers)
+    recovery = stored.recovery
+    cluster.recoveries = recovery.recoveries
+    cluster.lost_topic_ids = list(recovery.lost_topic_ids)
+    cluster.doubted = {(topic, queue): count for topic, queue, count in recovery.doubted}
+    cluster.unheard = dict.fromkeys(recovery.unheard)
+    cluster.groups.first_epoch = cluster.recoveries * EPOCHS
     restore_groups(cluster, stored.groups, stored.next_group_id)
     restore_transactions(cluster.transactions, stored.apps, stored.decisions, stored.version)
     restore_access(cluster.access, stored.access, stored.version)

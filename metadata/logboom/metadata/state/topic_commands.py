@@ -96,7 +96,7 @@ def add_restored_topic(cluster: ClusterState, command: RestoreTopic) -> CommandO
     cluster.tell("restore_begun", topic=topic.name, queues=queues)
     _add_queues(cluster, topic, queues, replicas)
     for queue, epoch in zip(topic.queues, command.epochs, strict=True):
-        queue.epoch = epoch + 1
+        queue.epoch = max(epoch + 1, cluster.first_epoch)
     return CommandOutcome(value=topic.id)
 
 
@@ -183,8 +183,12 @@ def allocate_producer_ids(cluster: ClusterState, command: AllocateProducerIds) -
 
 def _set_config(cluster: ClusterState, topic: Topic, config: TopicConfig) -> None:
     needs = [queue.need for queue in topic.queues]
+    accepts_loss = config.unclean_election and not topic.config.unclean_election
     topic.config = config
     for queue, before in zip(topic.queues, needs, strict=True):
+        if accepts_loss:
+            # What a recovery has left in doubt is decided by that, too.
+            cluster.doubted.pop((topic.id, queue.index), None)
         # Where fewer copies are needed now, the HW may advance, and eligible replicas cease to be.
         after = set_isr(queue.standing, queue.standing.isr, queue.need)
         if after.leader is None:
@@ -216,7 +220,7 @@ def _replicas(cluster: ClusterState, asked: int) -> tuple[int, int]:
 def _add_queues(cluster: ClusterState, topic: Topic, count: int, replicas: int) -> None:
     for placed in place_queues(cluster, topic, count, replicas):
         made = intern_replica_set(placed, placed[0], placed)
-        cluster.add_queue(Queue(topic, len(topic.queues), made))
+        cluster.add_queue(Queue(topic, len(topic.queues), made, cluster.first_epoch))
     cluster.touch_topic(topic)
     topic_grew(cluster, topic)
 

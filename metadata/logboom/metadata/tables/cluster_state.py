@@ -22,7 +22,14 @@ from logboom.wire.actor import Note, note
 from logboom.wire.event_table import Plain
 from logboom.wire.listeners import ListenerView
 from logboom.wire.operation_commands import BrokerMode
-from logboom.wire.view import BrokerView, QueueView, SettingView, TopicConfig, TopicView
+from logboom.wire.view import (
+    BrokerView,
+    QueueView,
+    SettingView,
+    TopicConfig,
+    TopicView,
+    first_epoch,
+)
 
 
 @dataclass(slots=True)
@@ -160,6 +167,15 @@ class ClusterState:
         """(scope, name) → value of the replicated settings; scope "" is the cluster."""
         self.settings_version = 0
         """Version of the last change of a setting, or of the features level."""
+        self.recoveries = 0
+        """How often a name server went on alone."""
+        self.lost_topic_ids: list[tuple[int, int]] = []
+        """Ranges [first, end) of ids that topics may have had which were lost by that."""
+        self.doubted: dict[tuple[int, int], int] = {}
+        """(topic id, queue) whose replica set may have changed in what was lost → replicas that have to
+        report their log ends before one of them leads (R15)."""
+        self.unheard: dict[str, None] = {}
+        """Brokers whose log ends were not reported since."""
         self.displaced: dict[Queue, None] = {}
         """Queues that are not led by their preferred replica (derived)."""
         self.leaderless: dict[Queue, None] = {}
@@ -182,6 +198,11 @@ class ClusterState:
         self._untold: list[bool] = []
         """For each queue that the command has changed beyond `MAX_NOTES`: whether its epoch is new."""
         self._next_version = 1
+
+    @property
+    def first_epoch(self) -> int:
+        """The first leader epoch of a queue, and producer epoch of an application."""
+        return first_epoch(self.recoveries)
 
     @property
     def elected_last(self) -> Collection[str]:
@@ -253,6 +274,7 @@ class ClusterState:
     def drop_broker(self, broker: BrokerRegistration) -> None:
         """Remove a broker that has no replicas."""
         del self.brokers[broker.id]
+        self.unheard.pop(broker.id, None)
         self.alive.discard(broker.id)
         self.modes.pop(broker.id, None)
         self.filling.discard(broker.id)
@@ -290,6 +312,7 @@ class ClusterState:
             self.leaderless.pop(queue, None)
             self.tails.pop((topic.id, queue.index), None)
             self.lost_stores.pop((topic.id, queue.index), None)
+            self.doubted.pop((topic.id, queue.index), None)
             self.transactions.queue_gone((topic.id, queue.index))
         del self.topics[topic.name]
         del self.topics_by_id[topic.id]
@@ -330,6 +353,8 @@ class ClusterState:
                 self.leaderless[queue] = None
             else:
                 self.leaderless.pop(queue, None)
+                if self.doubted:
+                    self.doubted.pop((queue.topic.id, queue.index), None)
         if moved or after.replicas != before.replicas:
             if after.displaced:
                 self.displaced[queue] = None

@@ -12,13 +12,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from logboom.metadata.tables.change_index import ChangeIndex
 from logboom.wire.group_view import UNKNOWN_START, GroupConfig, QueueKey
 from logboom.wire.names import RETRY_PREFIX
 
 K = TypeVar("K", str, int)
+EPOCHS: Final = 1 << 32
+"""Epochs and versions of a group between two recoveries: none has so many."""
 
 
 @dataclass(slots=True, eq=False)
@@ -148,6 +150,9 @@ class ConsumerGroups:
         """
         self.by_name: dict[str, ConsumerGroup] = {}
         self.next_id = 1
+        self.first_epoch = 0
+        """Where the epochs of new groups begin, above those of groups that a recovery has lost
+        (derived)."""
         self.changes: ChangeIndex[str] = ChangeIndex()
         self.subscribers: dict[str, dict[ConsumerGroup, None]] = {}
         """Topic name → groups that consume it, even before it exists (derived)."""
@@ -227,7 +232,7 @@ class ConsumerGroups:
         for topic in group.topic_names:
             _discard(self.subscribers, topic, group)
         group.subscription = topics
-        group.subscription_version += 1
+        group.subscription_version = max(group.subscription_version, self.first_epoch) + 1
         for topic in group.topic_names:
             self.subscribers.setdefault(topic, {})[group] = None
 

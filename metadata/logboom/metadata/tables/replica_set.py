@@ -19,6 +19,12 @@ StandingKey: TypeAlias = (
     tuple[Ids, str, Ids, Ids, Ids, Ids, Ids] | tuple[Ids, str, Ids, Ids, Ids, Ids, Ids, Ids, Ids]
 )
 """The value of a replica set, see `ReplicaSet.key`."""
+Reports: TypeAlias = tuple[int, bool]
+"""Of a queue in doubt (R15): how many of its replicas must have reported a log that is not empty, and
+whether every broker was heard, so that empty logs count too. The number is 0 for other queues."""
+NOT_IN_DOUBT: Final[Reports] = (0, True)
+NOTHING: Final[Tail] = (0, 0, 0)
+"""The tail of an empty log."""
 NO_TAILS: Final[Mapping[str, Tail]] = {}
 
 
@@ -240,6 +246,35 @@ def mark_suspect(s: ReplicaSet, broker: str, need: int) -> ReplicaSet:
     return _with(left, leader=left.leader, suspect={*left.suspect, broker})
 
 
+def doubt_all(s: ReplicaSet) -> ReplicaSet:
+    """Let the log ends of all replicas decide who leads, whatever their roles were (R15).
+
+    A queue whose last ISR member had lost its store stays as it is: no other has what it had.
+    """
+    if s.lost:
+        return _with(s, leader=None)
+    first = s.isr[0]
+    return _with(
+        s, leader=None, isr=(first,), eligible=_without(s.replicas, first), suspect=s.replicas
+    )
+
+
+def join_doubted(s: ReplicaSet, broker: str) -> ReplicaSet:
+    """Add a replica that a queue in doubt got in what was lost (R15)."""
+    return intern_replica_set(
+        (*s.replicas, broker),
+        None,
+        s.isr,
+        (*s.eligible, broker),
+        (*s.suspect, broker),
+        s.damaged,
+        s.lost,
+        s.adding,
+        # What a move removes comes last.
+        (*s.removing, broker) if s.removing else (),
+    )
+
+
 def damage(s: ReplicaSet, broker: str, need: int) -> ReplicaSet:
     """Note that a replica reports damage; it leaves an ISR with other members (Q14)."""
     marked = _with(s, leader=s.leader, damaged={*s.damaged, broker})
@@ -296,6 +331,7 @@ def elect(
     unclean: bool = False,
     last: str | None = None,
     tails: Mapping[str, Tail] = NO_TAILS,
+    reports: Reports = NOT_IN_DOUBT,
 ) -> ReplicaSet:
     """Elect the best leader that is available now, or none.
 
@@ -315,9 +351,14 @@ def elect(
     for broker in sound:
         if broker in s.eligible:
             return _lead_alone(s, broker, need)
-    greatest = _greatest_suspect(s, alive, tails)
+    greatest = _greatest_suspect(s, alive, tails, reports)
     if greatest is not None:
+        if reports[0]:
+            # Who was in sync is not known.
+            s = _with(set_isr(s, (greatest,), need), leader=None)
         return _lead_alone(s, greatest, need)
+    # After a recovery the first broker that is back is not the best that is left.
+    unclean = unclean and not reports[0]
     for broker in order:
         # A replica that lost its store has nothing to serve, damaged or not.
         if broker in alive and broker in s.isr and broker in s.damaged and broker not in s.lost:
@@ -326,7 +367,7 @@ def elect(
         counted = [r for r in order if r in alive and r not in s.uncounted]
         candidates = [r for r in counted if r not in unsound] or counted
         if candidates:
-            return force_leader(s, candidates[0])
+            return force_leader(s, max(candidates, key=lambda r: tails.get(r, NOTHING)))
     return _with(s, leader=None)
 
 
@@ -337,21 +378,30 @@ def _lead_alone(s: ReplicaSet, broker: str, need: int) -> ReplicaSet:
 
 
 def _greatest_suspect(
-    s: ReplicaSet, alive: Collection[str], tails: Mapping[str, Tail]
+    s: ReplicaSet, alive: Collection[str], tails: Mapping[str, Tail], reports: Reports
 ) -> str | None:
     """Find the leader if all candidates are suspect: the greatest (last epoch, end) reported.
 
     All candidates must have reported, unless one replica alone is suspect. Suspects that are no
     candidates are compared too, because a log with a greater tail misses nothing that a smaller one
     has. If the greatest is not available, the election waits for it.
+
+    After a recovery so many have to report that one of them has whatever was committed. An empty log
+    shows nothing, because a replica that was moved away begins anew; those count once all brokers
+    were heard.
     """
     candidates = {*s.isr, *s.eligible} - {*s.damaged, *s.lost}
     if not candidates or not candidates <= set(s.suspect):
         return None
     suspect = [r for r in s.suspect if r not in s.uncounted]
-    if len(suspect) == 1:
+    enough, everybody = reports
+    if enough:
+        found = sum(tails.get(r, NOTHING)[1:] > NOTHING[1:] for r in candidates)
+        if found < enough and not (everybody and candidates <= set(tails)):
+            return None
+    elif len(suspect) == 1:
         return suspect[0] if suspect[0] in alive else None
-    if not candidates <= set(tails):
+    elif not candidates <= set(tails):
         return None
     heard = [r for r in suspect if r in tails and r not in s.damaged and r not in s.lost]
     # max returns the first of equals, in placement order.

@@ -45,7 +45,7 @@ def open_transaction(cluster: ClusterState, command: OpenApplication) -> Command
         return refusal
     cluster.transactions.end_unused(cluster.clock_ms)
     app = cluster.transactions.used(command.app_id, cluster.clock_ms)
-    app.epoch += 1
+    app.epoch = max(app.epoch + 1, cluster.first_epoch)
     return CommandOutcome(value=[str(app.epoch), str(app.committed)])
 
 

@@ -110,6 +110,9 @@ def view_since(
         access=cluster.access.view_since(version, full=full) if access else None,
         settings=_settings(cluster, since, sight),
         features=cluster.features,
+        next_topic_id=cluster.next_topic_id,
+        lost_topic_ids=list(cluster.lost_topic_ids),
+        recoveries=cluster.recoveries,
     )
 
 

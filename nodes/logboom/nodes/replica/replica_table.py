@@ -96,6 +96,19 @@ class ReplicaTable:
         self.by_name[topic, replica.queue] = replica
         self._held.setdefault(topic, {})[replica.key] = replica
 
+    def unname(self, replica: Replica) -> None:
+        """Let a replica be of no topic, because none of its id is known."""
+        self._forget_name(replica)
+        replica.topic = ""
+
+    def _forget_name(self, replica: Replica) -> None:
+        if self.by_name.get((replica.topic, replica.queue)) is replica:
+            del self.by_name[replica.topic, replica.queue]
+        held = self._held.get(replica.topic, {})
+        held.pop(replica.key, None)
+        if not held:
+            self._held.pop(replica.topic, None)
+
     def held(self, topic: str) -> list[Replica]:
         """Return all replicas that are known under this topic's name."""
         return list(self._held.get(topic, {}).values())
@@ -106,12 +119,7 @@ class ReplicaTable:
         self.replicas.pop(replica.key, None)
         self._dirty.pop(replica.key, None)
         self._derived.pop(replica.key, None)
-        if self.by_name.get((replica.topic, replica.queue)) is replica:
-            del self.by_name[replica.topic, replica.queue]
-        held = self._held.get(replica.topic, {})
-        held.pop(replica.key, None)
-        if not held:
-            self._held.pop(replica.topic, None)
+        self._forget_name(replica)
 
     def touch(self, replica: Replica) -> None:
         """Note that the replica's log changed in this turn."""
