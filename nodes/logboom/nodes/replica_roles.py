@@ -167,8 +167,7 @@ class ReplicaRoles(Service):
         turn.out.notes.append(
             note(
                 "replica_kept_aside",
-                topic=replica.topic or None,
-                topic_id=replica.topic_id,
+                topic=replica.topic or f"id {replica.topic_id}",
                 queue=replica.queue,
             )
         )

@@ -442,10 +442,10 @@ _ALL: Final[tuple[LogEvent, ...]] = (
         "warning",
         "nodes.replication",
         "broker",
-        ("topic", "topic_id", "queue"),
+        _QUEUE,
         "The name servers do not know a replica that this broker holds, nor that it was deleted: they "
-        "went on without their newest entries; `logboom topic lost` lists such replicas",
-        ("topic_id", "queue"),
+        "went on without their newest entries. It stays on the disk",
+        _QUEUE,
     ),
     # Moves.
     LogEvent(

@@ -171,13 +171,14 @@ def _restart(
     """
     known: dict[tuple[ReplicaSet, int, bool, bool], tuple[ReplicaSet, bool]] = {}
     back: Change = partial(_regain_store, broker=broker.id, suspect=suspect)
+    one_by_one = bool(cluster.tails or cluster.doubted)
     # A move that ends meanwhile may take the broker's replica away.
     for queue in list(broker.queues):
         where, before = (queue.topic.id, queue.index), queue.standing
         regains = cluster.lost_stores.get(where) == broker.store_id
         key = (before, queue.need, queue.topic.config.unclean_election, regains)
         found = known.get(key)
-        if found is None or cluster.tails or cluster.doubted:
+        if found is None or one_by_one:
             led = before.leader == broker.id
             after = (back if regains else change)(before, queue.need)
             # The old leadership ends even where nobody else can lead: the broker gets a new one.
@@ -233,11 +234,12 @@ def depart(cluster: ClusterState, broker: BrokerRegistration) -> None:
     cluster.set_alive(broker, alive=False)
     cluster.touch_broker(broker)
     known: dict[tuple[ReplicaSet, int, bool], ReplicaSet] = {}
+    one_by_one = bool(cluster.tails or cluster.doubted)
     # A move that ends meanwhile may take the broker's replica away.
     for queue in list(broker.queues):
         key = (queue.standing, queue.need, queue.topic.config.unclean_election)
         after = known.get(key)
-        if after is None or cluster.tails or cluster.doubted:
+        if after is None or one_by_one:
             after = leave(queue.standing, broker.id, queue.need, trusted=True)
             if after.leader is None:
                 after = elected(cluster, queue, after)
