@@ -169,25 +169,29 @@ def _restart(
 
     `former` is the store that the broker had before; "" if it is the same.
     """
-    known: dict[tuple[ReplicaSet, int, bool, bool], tuple[ReplicaSet, bool]] = {}
+    known: dict[tuple[ReplicaSet, int, bool, bool], tuple[ReplicaSet, bool, bool]] = {}
     back: Change = partial(_regain_store, broker=broker.id, suspect=suspect)
     one_by_one = bool(cluster.tails or cluster.doubted)
+    regained = {where for where, store in cluster.lost_stores.items() if store == broker.store_id}
+    noted = bool(former and cluster.features)
     # A move that ends meanwhile may take the broker's replica away.
     for queue in list(broker.queues):
-        where, before = (queue.topic.id, queue.index), queue.standing
-        regains = cluster.lost_stores.get(where) == broker.store_id
-        key = (before, queue.need, queue.topic.config.unclean_election, regains)
+        regains = bool(regained) and (queue.topic.id, queue.index) in regained
+        key = (queue.standing, queue.need, queue.topic.config.unclean_election, regains)
         found = known.get(key)
         if found is None or one_by_one:
+            before = queue.standing
             led = before.leader == broker.id
             after = (back if regains else change)(before, queue.need)
             # The old leadership ends even where nobody else can lead: the broker gets a new one.
             if led or after.leader is None or after.leader in after.damaged:
                 after = elected(cluster, queue, after, last=broker.id if led else None)
-            found = known[key] = (settled(cluster, after), led)
+            after = settled(cluster, after)
+            alone = noted and _held_alone(before, after, broker.id)
+            found = known[key] = (after, led, alone)
         cluster.place(queue, found[0], anew=found[1])
-        if former and cluster.features and _held_alone(before, found[0], broker.id):
-            cluster.lost_stores[where] = former
+        if found[2]:
+            cluster.lost_stores[queue.topic.id, queue.index] = former
 
 
 def _held_alone(before: ReplicaSet, after: ReplicaSet, broker: str) -> bool:

@@ -40,6 +40,8 @@ def go_on_alone(cluster: ClusterState, _command: GoOnAlone) -> CommandOutcome:
     cluster.next_instance_epoch += NUMBERS
     cluster.groups.next_id += NUMBERS
     cluster.tails.clear()
+    # Somebody else may have led since: which log counts is for an operator to say.
+    cluster.lost_stores.clear()
     for topic in cluster.topics.values():
         for queue in topic.queues:
             _doubt(cluster, queue)

@@ -353,17 +353,13 @@ class ClusterState:
                 self.leaderless[queue] = None
             else:
                 self.leaderless.pop(queue, None)
-                if self.doubted:
-                    self.doubted.pop((queue.topic.id, queue.index), None)
         if moved or after.replicas != before.replicas:
             if after.displaced:
                 self.displaced[queue] = None
             else:
                 self.displaced.pop(queue, None)
-        if self.tails and not after.suspect:
-            self.tails.pop((queue.topic.id, queue.index), None)
-        if self.lost_stores and not after.lost:
-            self.lost_stores.pop((queue.topic.id, queue.index), None)
+        if self.tails or self.doubted or self.lost_stores:
+            self._forget_reports(queue, after)
         self.touch_topic(queue.topic)
         if self.notes is not None and (moved or is_visible(before, after)):
             if len(self.notes) < MAX_NOTES:
@@ -373,6 +369,16 @@ class ClusterState:
             else:
                 # A broker may have thousands of queues, and elections must not wait for their log.
                 self._untold.append(moved)
+
+    def _forget_reports(self, queue: Queue, after: ReplicaSet) -> None:
+        """Forget what was noted about a queue's logs once that is decided."""
+        where = (queue.topic.id, queue.index)
+        if not after.suspect:
+            self.tails.pop(where, None)
+        if after.leader is not None:
+            self.doubted.pop(where, None)
+        if not after.lost:
+            self.lost_stores.pop(where, None)
 
     def _coordinated(self, group: ConsumerGroup, was: str) -> None:
         """Note that a group has a coordinator in a new epoch."""
