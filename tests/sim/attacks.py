@@ -350,6 +350,7 @@ INVENTED: Final = "name-99"
 
 Plot: TypeAlias = Callable[[Plots], None]
 MIXES: Final[Mapping[str, Mapping[Plot, float]]] = {
+    "crashes": {Plots.crash: 2, Plots.sleep_long: 1},
     "empty member": {Plots.empty_a_member: 1},
     "restart unseen": {Plots.restart_unseen: 1},
     "empty disk": {Plots.come_back_empty: 2, Plots.crash: 1},

@@ -42,6 +42,7 @@ from tests.sim.breaks.harnesses import (
     Rights,
     Script,
     Subscribers,
+    Surviving,
     Waiting,
     verdict,
 )
@@ -281,6 +282,9 @@ BREAKS: Final = (
     ),
     Break("R14", r.watches_answer_older, Cluster(), seeds=(4,), within=20),
     Break("R14", r.metadata_goes_back, Cluster(), seeds=(4,), within=20, thorough=True),
+    Break("R15", r.survivors_go_on_as_if_nothing_was_lost, Surviving(), within=20),
+    Break("R15", r.what_is_unknown_is_deleted, Surviving(), within=20),
+    Break("R15", r.survivors_elect_whom_they_know, Surviving(), seeds=(3,), within=20),
     Break("G1", g.releases_do_not_commit, Members(calm=True), within=20, thorough=True),
     Break("G1", g.queues_are_given_at_once, Members(calm=True), within=20, thorough=True),
     Break(

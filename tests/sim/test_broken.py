@@ -17,6 +17,7 @@ from tests.sim import (
     test_mending,
     test_moves,
     test_raft_sim,
+    test_recovery,
     test_subscriptions,
     test_transactions,
 )
@@ -30,6 +31,7 @@ from tests.sim.breaks.harnesses import (
     Raft,
     Rights,
     Subscribers,
+    Surviving,
     Waiting,
     verdict,
 )
@@ -39,7 +41,7 @@ from tests.thorough import few_of
 
 RULES = {
     *(f"Q{number}" for number in range(1, 15)),
-    *(f"R{number}" for number in range(1, 15)),
+    *(f"R{number}" for number in range(1, 16)),
     *(f"G{number}" for number in range(1, 7)),
     *(f"T{number}" for number in range(1, 4)),
     *(f"W{number}" for number in range(1, 4)),
@@ -63,6 +65,8 @@ ELSEWHERE: Final[Mapping[Harness, Collection[int]]] = {
     Raft(): test_raft_sim.SEEDS,
     Rights(): test_access.SEEDS,
     Subscribers(): test_subscriptions.SEEDS,
+    Surviving(): test_recovery.SEEDS,
+    Surviving(calm=True): test_recovery.CALM,
     Waiting(): test_delays.SEEDS,
 }
 """Seeds that other tests run, with the rules as they are."""

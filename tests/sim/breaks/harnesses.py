@@ -23,6 +23,7 @@ from tests.sim.group_scenario import GroupScenario
 from tests.sim.judges.verdict import Failed
 from tests.sim.move_scenario import MoveScenario
 from tests.sim.raft_world import BrokenPromiseError, RaftWorld
+from tests.sim.recovery_scenario import RecoveryScenario
 from tests.sim.scenario import Scenario
 from tests.sim.subscription_scenario import SubscriptionScenario
 from tests.sim.transaction_scenario import TransactionScenario
@@ -124,6 +125,20 @@ class Subscribers:
 
 
 @dataclass(frozen=True, slots=True)
+class Surviving:
+    """The simulation of whole clusters whose name servers are lost but for one."""
+
+    calm: bool = False
+
+    def __str__(self) -> str:
+        return "recovery, `--calm`" if self.calm else "recovery"
+
+    def run(self, seed: int) -> None:
+        """Raises `Failed` if a promise is broken."""
+        RecoveryScenario(seed, calm=self.calm).run()
+
+
+@dataclass(frozen=True, slots=True)
 class Raft:
     """The simulation of the raft group alone."""
 
@@ -192,6 +207,7 @@ Harness: TypeAlias = (
     | Deciding
     | Subscribers
     | Rights
+    | Surviving
     | Raft
     | Script
     | Directed

@@ -1,8 +1,10 @@
-"""The rules R1 to R14 taken out of the real code; as `queues.py`."""
+"""The rules R1 to R15 taken out of the real code; as `queues.py`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from logboom.metadata import name_server
 from logboom.metadata.duties.leader_duties import LeaderDuties
@@ -15,6 +17,7 @@ from logboom.metadata.raft import (
     message_handler,
     peer_outboxes,
 )
+from logboom.metadata.raft.log_commands import GoOnAlone
 from logboom.metadata.raft.log_matching import MatchedAppend, at_the_end
 from logboom.metadata.raft.membership_changes import MembershipChanges
 from logboom.metadata.raft.pre_vote import VoteTally
@@ -24,7 +27,8 @@ from logboom.metadata.raft.raft_links import RaftLinks
 from logboom.metadata.raft.raft_log import RaftLog
 from logboom.metadata.raft.raft_node import RaftNode
 from logboom.metadata.raft.raft_snapshot import decode_snapshot
-from logboom.metadata.state import broker_commands, state_machine
+from logboom.metadata.state import broker_commands, recovery_commands, state_machine
+from logboom.metadata.tables.command_outcome import DONE
 from logboom.metadata.watch import watch_handler
 from logboom.wire import acceptor
 from logboom.wire.commands import FenceBroker, RemoveBroker
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
     from logboom.metadata.raft.raft_entries import MembershipChange
     from logboom.metadata.raft.raft_frames import AppendEntries
     from logboom.metadata.raft.raft_snapshot import RaftSnapshot
-    from logboom.metadata.tables.cluster_state import ClusterState
+    from logboom.metadata.tables.cluster_state import ClusterState, Queue
     from logboom.metadata.tables.command_outcome import CommandOutcome
     from logboom.wire.acceptor import PeerSession
     from logboom.wire.actor import Effects
@@ -354,3 +358,37 @@ def metadata_goes_back(patch: Patch) -> None:
     """R14: such an answer is applied, although a newer view is known."""
     watches_answer_older(patch)
     older_views_are_followed(patch)
+
+
+def survivors_go_on_as_if_nothing_was_lost(patch: Patch) -> None:
+    """R15: a survivor that goes on alone raises nothing and doubts nothing."""
+    handlers = vars(state_machine)["_HANDLERS"]
+
+    def only_count(cluster: ClusterState, _command: GoOnAlone) -> CommandOutcome:
+        cluster.recoveries += 1
+        return DONE
+
+    patch.setitem(handlers, GoOnAlone, only_count)
+
+
+def what_is_unknown_is_deleted(patch: Patch) -> None:
+    """R15: a broker deletes the replicas of topics that the metadata does not contain."""
+    patch.setattr(Routes, "was_deleted", lambda self, topic_id: topic_id not in self.names)
+
+
+def survivors_elect_whom_they_know(patch: Patch) -> None:
+    """R15: a survivor takes its own ISRs for the newest, and awaits no log ends."""
+    go_on = recovery_commands.go_on_alone
+
+    def elect(cluster: ClusterState, command: GoOnAlone) -> CommandOutcome:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(recovery_commands, "_doubt", _begin_anew)
+            return go_on(cluster, command)
+
+    patch.setitem(vars(state_machine)["_HANDLERS"], GoOnAlone, elect)
+
+
+def _begin_anew(cluster: ClusterState, queue: Queue) -> None:
+    queue.epoch = max(queue.epoch + 1, cluster.first_epoch)
+    queue.version += recovery_commands.NUMBERS
+    cluster.touch_topic(queue.topic)

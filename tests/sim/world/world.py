@@ -18,6 +18,7 @@ import msgspec
 
 from logboom.metadata.config import NameServerConfig, NameServerMember
 from logboom.metadata.name_server import NameServer
+from logboom.metadata.raft.quorum_recovery import go_on_alone
 from logboom.metadata.raft.raft_config import RaftConfig, RaftError
 from logboom.metadata.tables.cluster_state import ClusterState
 from logboom.metadata.tables.replica_set import ReplicaSet
@@ -114,6 +115,9 @@ class World:
         """Called when a turn of a name server has ended."""
         self._furthest = -1
         """Greatest index that any name server has applied."""
+        self.recovered_at = 0
+        """Index of the entry by which a survivor went on alone; 0: none did."""
+        self._recovered = False
         self._members = [
             NameServerMember(f"name-{n}", f"name-{n}:7701", f"name-{n}:7721")
             for n in range(1, name_servers + 1)
@@ -174,6 +178,18 @@ class World:
         self.trace.note(name, "has an empty folder")
         machine.journal = self._new_journal(name, joining=True)
         machine.emptied = True
+
+    def go_on_alone(self, name: str) -> None:
+        """Have a name server that is down go on without the others, of which none is left (R15)."""
+        machine = self.machines[name]
+        assert machine.process is None, f"{name} runs"
+        assert machine.journal is not None
+        go_on_alone(name, [member.id for member in self._members], machine.journal)
+        self.trace.note(name, "goes on alone")
+        self.recovered_at = machine.journal.last_index
+        # What the others had decided beyond its log is no part of this history.
+        self._states.clear()
+        self._looked.clear()
 
     def _snapshot(self, name: str) -> None:
         self.trace.count("snapshots")
@@ -406,11 +422,16 @@ class World:
             other = self._leaders[raft.term]
             raise BrokenProperty("one raft leader per term", f"{raft.term}: {other}, {name}")
         index = raft.applied_index
+        if core.cluster.recoveries and not self._recovered:
+            self._recovered, self._furthest = True, -1
         if index > self._furthest:
             self._furthest = index
-            topics = core.cluster.topics_by_id.items()
+            cluster, before = core.cluster, self.isrs
+            topics = cluster.topics_by_id.items()
             self.standings = {(t, q.index): q.standing for t, topic in topics for q in topic.queues}
             self.isrs = {key: standing.isr for key, standing in self.standings.items()}
+            # What a survivor takes for the ISR of these was perhaps changed by what it lacks.
+            self.isrs.update((key, before[key]) for key in cluster.doubted if key in before)
         if index % LOOK_EVERY == 0 and self._looked.get(name) != index:
             self._looked[name] = index
             self._compare_state(name, index, core)

@@ -1,0 +1,48 @@
+"""All name servers but one are lost, and it lags: nothing is deleted, given twice or taken for another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from tests.sim.judges.verdict import Outcome
+from tests.sim.recovery_scenario import RecoveryScenario
+from tests.thorough import few_of
+
+SEEDS = range(12)
+FEW = (0, 1)
+"""Of these, what `make test` runs."""
+CALM = range(6)
+"""Seeds in which brokers keep running."""
+FEW_CALM = (0,)
+COUNTED = ("acked", "recoveries", "topics lost", "kept of a lost topic", "crashes", "healed")
+"""What must have happened at least once over the few: else they prove nothing."""
+
+
+@cache
+def outcome(seed: int, *, calm: bool = False) -> Outcome:
+    """The outcome of a seed, run once."""
+    return RecoveryScenario(seed, calm=calm).run()
+
+
+@pytest.mark.parametrize("seed", few_of(SEEDS, FEW))
+def test_a_survivor_that_lags_destroys_nothing(seed: int) -> None:
+    totals = outcome(seed).totals
+    assert totals["recoveries"] == 1
+    assert totals["acked"] > 0
+
+
+@pytest.mark.parametrize("seed", few_of(CALM, FEW_CALM))
+def test_brokers_that_keep_running_follow_the_survivor(seed: int) -> None:
+    totals = outcome(seed, calm=True).totals
+    assert totals["recoveries"] == 1
+    assert totals["acked"] > 0
+
+
+def test_the_seeds_together_met_everything() -> None:
+    totals: Counter[str] = Counter()
+    for seed in FEW:
+        totals.update(outcome(seed).totals)
+    assert not [name for name in COUNTED if not totals[name]]
