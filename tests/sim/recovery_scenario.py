@@ -102,11 +102,13 @@ class Recovery:
         """Hold the disks to what was acknowledged of the topic that the survivor may not know."""
         if self._before is None:
             raise BrokenProperty("a survivor goes on", "nothing was lost")
+        # A disk that was lost since has nothing to be filled from.
+        needed = COPIES - self._world.trace.totals["idle disks replaced"]
         stores = [machine.storage for machine in self._world.nodes("broker")]
         for value, (_queue, offset) in self._late.acked.items():
             held = [s.on_disk(self._late_id, 0, offset) for s in stores if s is not None]
             copies = sum(entry is not None for entry in held)
-            if copies < COPIES:
+            if copies < needed:
                 raise BrokenProperty(
                     "brokers keep what the name servers have lost",
                     f"{value!r} of topic {self._late_id} is on {copies} disks",

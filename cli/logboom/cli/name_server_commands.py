@@ -149,15 +149,32 @@ def remove(
 
 
 @app.command
-def recover(configs: list[Path], /, *, yes: Confirmed = False, output: Output = "table") -> None:
+def recover(
+    configs: list[Path],
+    /,
+    *,
+    restored: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="The folders were restored from a copy, so that even a majority may lack the newest.",
+        ),
+    ] = False,
+    yes: Confirmed = False,
+    output: Output = "table",
+) -> None:
     """Let one survivor go on alone when a majority of the name servers is lost for good.
 
     Stop every name server of the group first. Of the survivors whose config files are given, the
     one with the longest journal becomes the whole group. What only the lost ones knew is lost:
     topics, offsets, decisions. None of the others may ever start again on its folder.
 
+    Name servers that were restored from a copy would give numbers out again that brokers and clients
+    know. So let one of them go on alone, with --restored, and add the others anew.
+
         logboom name-server recover /etc/logboom/name.toml          # says how far it goes
         logboom name-server recover /etc/logboom/name.toml --yes
+        logboom name-server recover /etc/logboom/name.toml --restored --yes
 
     Parameters
     ----------
@@ -182,10 +199,14 @@ def recover(configs: list[Path], /, *, yes: Confirmed = False, output: Output = 
     show(rows, ["name_server", "last_term", "last_index", "members"], output)
     config, best = max(survivors.items(), key=lambda pair: pair[1])
     names = {survivor.name for survivor in survivors.values()}
-    if 2 * len(names & set(best.members)) > len(best.members):
+    if not restored and 2 * len(names & set(best.members)) > len(best.members):
         text = f"{len(names)} of {len(best.members)} name servers are here, a majority"
-        raise InvalidRequest(f"{text}: start them, there is nothing to recover")
-    lost = ", ".join(member for member in best.members if member != best.name)
+        raise InvalidRequest(
+            f"{text}: start them, there is nothing to recover. If their folders were restored from a "
+            "copy, say --restored"
+        )
+    others = [member for member in best.members if member != best.name]
+    lost = ", ".join(others) or f"{best.name}'s former folder"
     note(
         f"WARNING: {best.name} becomes the whole group. What only {lost} knew is lost, "
         "acknowledged or not. Never start them again on their folders: they would be a second "
@@ -197,8 +218,8 @@ def recover(configs: list[Path], /, *, yes: Confirmed = False, output: Output = 
     if not (yes or confirmed(question, refusal, "nothing was changed")):
         return
     gone = go_on_alone(found[config], read_key(found[config].cluster_key_file))
+    out = f"; {', '.join(gone)} are out of it for good" if gone else ""
     note(
-        f"{best.name} is the whole group; {', '.join(gone)} are out of it for good. Start "
-        f"{best.name}, see that `logboom doctor` is content, and add new name servers under new "
+        f"{best.name} is the whole group{out}. Start {best.name}, see that `logboom doctor` is content, and add new name servers under new "
         "ids with `logboom name-server add`."
     )

@@ -8,7 +8,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from logboom.cli.confirmation import confirmed
-from logboom.cli.connection import open_client
+from logboom.cli.connection import open_client, open_operator_client
 from logboom.cli.move_wait import agreed, report, wait_for
 from logboom.cli.output import note, show, show_json
 from logboom.cli.parameters import (
@@ -18,6 +18,7 @@ from logboom.cli.parameters import (
     DispatchMessages,
     MaxMessage,
     MinInSync,
+    OperatorServers,
     Output,
     Retention,
     RetentionBytes,
@@ -42,7 +43,7 @@ from logboom.wire.view import QueueView, TopicConfig, TopicView
 
 Switch: TypeAlias = Literal["on", "off"]
 
-app = App(name="topic", help="Topics: create, list, describe, alter, delete.")
+app = App(name="topic", help="Topics: create, list, describe, alter, delete; give up lost ones.")
 
 
 @app.command
@@ -293,3 +294,28 @@ def delete(name: TopicName, *, yes: Confirmed = False, servers: Servers = None) 
     with open_client(servers) as boom:
         boom.admin.delete_topic(name)
     note(f"deleted {name}")
+
+
+@app.command
+def discard_lost(topic_id: int, *, yes: Confirmed = False, servers: OperatorServers = None) -> None:
+    """Give up a topic that the name servers have lost: brokers delete what they kept of it.
+
+    After `logboom name-server recover`, brokers keep the replicas of topics that the survivor has never
+    heard of. `logboom doctor` names their ids, and RUNBOOKS.md tells what can be done first.
+
+    For example:
+
+        logboom topic discard-lost 17 --yes
+
+    Parameters
+    ----------
+    topic_id
+        Its id, as doctor names it.
+    """
+    refusal = f"deleting what is left of topic {topic_id} cannot be undone: say --yes to do it"
+    question = f"Delete what brokers have kept of the lost topic {topic_id}?"
+    if not (yes or confirmed(question, refusal, "nothing was deleted")):
+        return
+    with open_operator_client(servers) as boom:
+        boom.admin.discard_lost_topic(topic_id)
+    note(f"gave up topic {topic_id}: brokers delete what they had kept of it")

@@ -201,6 +201,14 @@ class Admin(AccessAdmin):
         """
         self._run(flows.remove_broker(broker, self._timeout_s, accept_loss=accept_loss))
 
+    def discard_lost_topic(self, topic_id: int) -> None:
+        """Have brokers delete for good what they keep of a topic that the name servers have lost.
+
+        Raises:
+            UnknownResource: UNKNOWN_TOPIC: none that was lost can have this id.
+        """
+        self._run(flows.discard_lost_topic(topic_id, self._timeout_s))
+
     def set_broker_mode(self, broker: str, mode: BrokerMode) -> None:
         """Set the mode of a broker, which it keeps over restarts.
 

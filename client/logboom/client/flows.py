@@ -23,6 +23,7 @@ from logboom.wire.commands import (
     CommandResult,
     CreateTopic,
     DeleteTopic,
+    DiscardLostTopic,
     ElectLeader,
     RemoveBroker,
 )
@@ -150,6 +151,11 @@ def elect_leader(
 def remove_broker(broker: str, timeout: float, *, accept_loss: bool = False) -> Flow[None]:
     """Remove a broker."""
     yield ProposeCommand(RemoveBroker(broker, accept_loss), timeout)
+
+
+def discard_lost_topic(topic_id: int, timeout: float) -> Flow[None]:
+    """Give up a topic that the name servers have lost."""
+    yield ProposeCommand(DiscardLostTopic(topic_id), timeout)
 
 
 def latest_view(timeout: float, topics: list[str] | None = None) -> Flow[View]:

@@ -666,7 +666,12 @@ class NameServer:
             command = conceal(command, partial(self._seen, sight))
         entry = self._entry(proposer_of(peer, message), message.number, command)
         error = refuse_proposal(
-            peer, message, len(entry), self.cluster.groups, self.cluster.features
+            peer,
+            message,
+            len(entry),
+            self.cluster.groups,
+            self.cluster.features,
+            self.cluster.recoveries,
         )
         if error is None:
             members = name_servers(self.cluster, self._founders)

@@ -15,6 +15,7 @@ from logboom.wire.commands import (
     AlterTopic,
     AnyCommand,
     CreateTopic,
+    DiscardLostTopic,
     FenceBroker,
     NewTerm,
     RegisterBroker,
@@ -115,7 +116,12 @@ def refuse_settings(
 
 
 def refuse_proposal(
-    peer: PeerSession, message: Propose, size: int, groups: ConsumerGroups, features: int
+    peer: PeerSession,
+    message: Propose,
+    size: int,
+    groups: ConsumerGroups,
+    features: int,
+    recoveries: int,
 ) -> LogboomError | None:
     """Return why a command may not enter the log, or None.
 
@@ -125,6 +131,7 @@ def refuse_proposal(
         size: bytes of its entry.
         groups: the consumer groups.
         features: the features level of the cluster.
+        recoveries: how often a name server went on alone.
     """
     command = message.command
     if isinstance(command, LEADERS_OWN):
@@ -141,6 +148,10 @@ def refuse_proposal(
             f"{features}: upgrade all nodes, then `logboom cluster upgrade finalize`"
         )
         return InvalidRequest(text)
+    if isinstance(command, DiscardLostTopic) and not recoveries:
+        # An older name server would stop at it; one that knows of a recovery is none.
+        text = "no name server ever went on alone: the name servers have lost no topic"
+        return InvalidRequest(text, "UNKNOWN_TOPIC")
     if isinstance(command, RegisterBroker) and command.features < features:
         return InvalidRequest(upgrade_text(command.broker, command.features, features))
     if isinstance(command, RegisterBroker):

@@ -8,6 +8,7 @@ earlier process (Q2).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.log.keys import Position
@@ -21,6 +22,9 @@ from logboom.nodes.requests.pull_handler import PullHandler
 from logboom.nodes.turn import LOOKED_PER_STEP, BrokerTurn, Figures, Service
 from logboom.wire.actor import note
 from logboom.wire.view import QueueView, TopicView, first_epoch
+
+NAMED_ASIDE: Final = 20
+"""Topics kept aside that STATS names."""
 
 
 class ReplicaRoles(Service):
@@ -117,7 +121,17 @@ class ReplicaRoles(Service):
             "messages_unreplicated": unreplicated,
             "replicas_to_delete": len(self._delisted),
             "replicas_aside": len(self.aside),
+            "topics_aside": self._topics_aside(),
         }
+
+    def _topics_aside(self) -> str:
+        """Return ids, and names as far as they are known, of topics whose replicas are kept aside."""
+        names: dict[int, str] = {}
+        for (topic_id, _), name in self.aside.items():
+            names[topic_id] = name or names.get(topic_id, "")
+        told = [f"{each} ({name})" if name else str(each) for each, name in sorted(names.items())]
+        more = [f"and {len(told) - NAMED_ASIDE} more"] if len(told) > NAMED_ASIDE else []
+        return ", ".join([*told[:NAMED_ASIDE], *more])
 
     def apply_all(self, turn: BrokerTurn) -> None:
         """Give every queue its role again."""

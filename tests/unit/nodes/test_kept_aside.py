@@ -47,6 +47,9 @@ def test_topics_that_a_survivor_has_lost_are_kept() -> None:
     rig.settle()
     assert len(rig.storage.content("log")) == 1
     assert kept(rig) == 1
+    client = rig.client("operator")
+    client.ask(Stats(0, 1_000))
+    assert client.answer().counters["topics_aside"] == "1"
     # What an operator gives up is deleted, here at once.
     rig.lost_topic_ids = [(2, 500)]
     rig.publish()

@@ -36,6 +36,7 @@ from logboom.wire.commands import (
     Barrier,
     CreateTopic,
     DeleteTopic,
+    DiscardLostTopic,
     ElectLeader,
     FinishRestore,
     RemoveBroker,
@@ -118,6 +119,7 @@ CLIENT_COMMANDS: Final = (
 """Commands that any client may propose; all others need the cluster key."""
 OPERATOR_COMMANDS: Final = (
     RemoveBroker,
+    DiscardLostTopic,
     CreateUser,
     AlterUser,
     DeleteUser,

@@ -22,6 +22,7 @@ from logboom.wire.commands import (
     Barrier,
     CreateTopic,
     DeleteTopic,
+    DiscardLostTopic,
     ElectLeader,
     FenceBroker,
     FinishRestore,
@@ -338,6 +339,7 @@ COMMANDS: Final[Mapping[type[Struct], RequestRule]] = {
     FenceBroker: NOBODY,
     StepDown: NODES,
     RemoveBroker: ADMIN,
+    DiscardLostTopic: ADMIN,
     CreateTopic: RequestRule(
         "manage topic; for the topics of a subscription read topic", _create_topic
     ),

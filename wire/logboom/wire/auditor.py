@@ -27,6 +27,7 @@ from logboom.wire.commands import (
     Barrier,
     CreateTopic,
     DeleteTopic,
+    DiscardLostTopic,
     ElectLeader,
     FenceBroker,
     NewTerm,
@@ -68,6 +69,7 @@ from logboom.wire.transactions import Decide, OpenApplication, ReportDecided
 MANAGEMENT: Final[tuple[type[Command], ...]] = (
     RegisterBroker,
     RemoveBroker,
+    DiscardLostTopic,
     CreateTopic,
     AlterTopic,
     DeleteTopic,

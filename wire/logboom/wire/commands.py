@@ -145,6 +145,12 @@ class IsrChange(Struct, frozen=True, array_like=True):
     refused, because that broker may have lost data since."""
 
 
+class DiscardLostTopic(Command, frozen=True, array_like=True):
+    """Give up a topic that the name servers have lost: brokers delete what they keep of it (R15)."""
+
+    topic_id: int
+
+
 class AlterIsr(Command, frozen=True, array_like=True):
     """ISR changes by the leader of these queues; each has its own result."""
 
@@ -338,6 +344,7 @@ AnyCommand = (
     | CreateTopic
     | AlterTopic
     | DeleteTopic
+    | DiscardLostTopic
     | AlterIsr
     | ReportTails
     | ReportDamage

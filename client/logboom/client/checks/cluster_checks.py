@@ -93,6 +93,16 @@ def _counters(name: str, counters: Mapping[str, Any]) -> Iterator[CheckResult]:
             "the only copy: `logboom store recover` brings back what it holds"
         )
         yield CheckResult(f"old stores of {name}", "warning", found, fix)
+    if counters.get("replicas_aside"):
+        found = (
+            f"{counters['replicas_aside']} replicas of topics that the name servers have lost, ids "
+            f"{counters.get('topics_aside', '?')}: they stay on its disk"
+        )
+        fix = (
+            "see docs/RUNBOOKS.md, A topic that the name servers have lost; "
+            "`logboom topic discard-lost ID` deletes one for good"
+        )
+        yield CheckResult(f"lost topics of {name}", "warning", found, fix)
     if counters.get("refusal"):
         yield CheckResult(
             f"registration of {name}", "failed", str(counters["refusal"]), "see its log"

@@ -17,6 +17,7 @@ from logboom.wire.commands import (
     AnyCommand,
     CommandResult,
     CreateTopic,
+    DiscardLostTopic,
     NewTerm,
     RegisterBroker,
     RemoveBroker,
@@ -92,7 +93,7 @@ class EntryFormat(Struct, frozen=True, array_like=True):
 def entry_of(proposer: str, number: int, time_ms: int, command: AnyLogCommand) -> LogEntry:
     """Build an entry, in the oldest format that can hold the command."""
     oldest = 1
-    if isinstance(command, GoOnAlone):
+    if isinstance(command, GoOnAlone | DiscardLostTopic):
         oldest = 8
     elif level_of(command):
         oldest = 7

@@ -13,9 +13,10 @@ from typing import Final
 from logboom.metadata.raft.log_commands import GoOnAlone
 from logboom.metadata.state.broker_commands import depart
 from logboom.metadata.tables.cluster_state import ClusterState, Queue
-from logboom.metadata.tables.command_outcome import DONE, CommandOutcome
+from logboom.metadata.tables.command_outcome import DONE, CommandOutcome, refused
 from logboom.metadata.tables.consumer_groups import EPOCHS
 from logboom.metadata.tables.replica_set import doubt_all
+from logboom.wire.commands import DiscardLostTopic
 
 VERSIONS: Final = 1 << 40
 """Metadata versions that a recovery passes over: those of seven years of 5,000 commands a second."""
@@ -55,6 +56,21 @@ def go_on_alone(cluster: ClusterState, _command: GoOnAlone) -> CommandOutcome:
     # Whoever knows what was lost has to hear everything.
     cluster.topic_changes.floor = cluster.version
     return DONE
+
+
+def discard_lost_topic(cluster: ClusterState, command: DiscardLostTopic) -> CommandOutcome:
+    """Give up a topic that was lost: to brokers it is deleted from now on."""
+    lost, gone = cluster.lost_topic_ids, command.topic_id
+    for place, (first, end) in enumerate(lost):
+        if first <= gone < end:
+            rest = [(first, gone), (gone + 1, end)]
+            lost[place : place + 1] = [each for each in rest if each[0] < each[1]]
+            cluster.bump()
+            return DONE
+    return refused(
+        "UNKNOWN_TOPIC",
+        f"topic {gone} is none that the name servers have lost: `logboom doctor` names their ids",
+    )
 
 
 def _doubt(cluster: ClusterState, queue: Queue) -> None:

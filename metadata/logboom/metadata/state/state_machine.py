@@ -64,7 +64,7 @@ from logboom.metadata.state.leadership_commands import (
 from logboom.metadata.state.mode_commands import set_broker_mode
 from logboom.metadata.state.move_commands import cancel_reassign, reassign
 from logboom.metadata.state.proposal_dedup import TOO_OLD, Dedup
-from logboom.metadata.state.recovery_commands import go_on_alone
+from logboom.metadata.state.recovery_commands import discard_lost_topic, go_on_alone
 from logboom.metadata.state.restore_commands import (
     finish_restore,
     restore_counters,
@@ -109,6 +109,7 @@ _HANDLERS: Final[dict[type[Command], Callable[[ClusterState, Any], CommandOutcom
     commands.FenceBroker: fence_broker,
     commands.StepDown: step_down,
     commands.RemoveBroker: remove_broker,
+    commands.DiscardLostTopic: discard_lost_topic,
     commands.CreateTopic: create_topic,
     commands.AlterTopic: alter_topic,
     commands.DeleteTopic: delete_topic,

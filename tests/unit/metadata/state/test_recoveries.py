@@ -9,6 +9,7 @@ from logboom.wire.commands import (
     AllocateProducerIds,
     AlterTopic,
     CreateTopic,
+    DiscardLostTopic,
     QueueTail,
     RemoveBroker,
     ReportTails,
@@ -195,7 +196,24 @@ def test_a_recovery_survives_a_snapshot() -> None:
     assert copy.state.cluster.groups.first_epoch == tables.state.cluster.groups.first_epoch
 
 
+def test_what_an_operator_gives_up_is_deleted_and_nothing_else() -> None:
+    tables = recovered(cluster())
+    now = tables.state.cluster
+    ((first, end),) = now.lost_topic_ids
+    version = now.version
+    tables.done(DiscardLostTopic(first + 3))
+    assert now.lost_topic_ids == [(first, first + 3), (first + 4, end)]
+    assert now.version > version
+    tables.done(DiscardLostTopic(first))
+    assert now.lost_topic_ids[0] == (first + 1, first + 3)
+    known = now.topics["t"].id
+    for wrong in (known, first + 3, end):
+        assert tables.apply(DiscardLostTopic(wrong)).code == "UNKNOWN_TOPIC"
+    assert copy_of(tables).state.cluster.lost_topic_ids == now.lost_topic_ids
+
+
 def test_older_name_servers_stop_at_it() -> None:
     assert entry_of("", 0, 0, GoOnAlone()).format == 8
+    assert entry_of("", 0, 0, DiscardLostTopic(1)).format == 8
     assert entry_of("", 0, 0, NoteNameServer("n", "n:1", "n:2")).format == 1
     assert StateMachine().snapshot() != b""
