@@ -22,6 +22,7 @@ from logboom.nodes.parking.release_scheduler import ReleaseScheduler
 from logboom.nodes.quotas.throttle import Throttle
 from logboom.nodes.replica_roles import ReplicaRoles
 from logboom.nodes.replication.isr_keeper import IsrKeeper
+from logboom.nodes.replication.loss_reports import LossReports
 from logboom.nodes.replication.replica_fetcher import ReplicaFetchers
 from logboom.nodes.replication.replica_repair import ReplicaRepair
 from logboom.nodes.replication.replicate_handler import ReplicateHandler
@@ -94,6 +95,7 @@ class BrokerParts:
             lambda replica: self.roles.refetch(replica),
         )
         self.tail_reports = TailReports(context)
+        self.loss_reports = LossReports(context)
         self.restored_queues = RestoredQueues(context)
         found, refusal = self.repair.found, self.repair.refusal
         self.replicate_handler = ReplicateHandler(context, self.isr_keeper.position_counted, found)
@@ -192,6 +194,7 @@ class BrokerParts:
             self.repair,
             # Once roles have ended, so that the logs change no more.
             self.tail_reports,
+            self.loss_reports,
             self.restored_queues,
             self.maintenance,
             # Batches are released before the turn applies anything, so none of them can have ended
@@ -283,6 +286,7 @@ class BrokerParts:
         self.context.stats.count("registrations")
         self.fetchers.renew(self.context.registration.instance_epoch)
         self.room_reports.registered()
+        self.loss_reports.registered()
         # Damage is reported before any role is taken up again.
         self.repair.registered(turn)
         self.roles.apply_all(turn)

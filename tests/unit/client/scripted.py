@@ -46,7 +46,15 @@ from logboom.wire.transactions import (
     EndHalf,
     OpenApplication,
 )
-from logboom.wire.view import BrokerView, NameServerView, QueueView, TopicConfig, TopicView, View
+from logboom.wire.view import (
+    BrokerView,
+    NameServerView,
+    QueueLoss,
+    QueueView,
+    TopicConfig,
+    TopicView,
+    View,
+)
 from tests.unit.client.transactions.scripted_decisions import Decisions
 
 NAME_SERVER = "name:7701"
@@ -63,6 +71,7 @@ class QueueLog:
     entries: list[bytes] = field(default_factory=list)
     end: int = 0
     start: int = 0
+    losses: list[QueueLoss] = field(default_factory=list)
     windows: dict[int, tuple[int, list[tuple[int, int, int]]]] = field(default_factory=dict)
     """Producer id → (epoch, [(base sequence, next sequence, offset)])."""
 
@@ -157,6 +166,14 @@ class Cluster:
         log = self.topics[name][queue]
         self.version += 1
         log.leader, log.epoch = leader, log.epoch + 1
+
+    def lose(self, name: str, queue: int, end: int, *, reported: bool = True) -> None:
+        """An operator accepts that a leader has nothing from an offset on."""
+        log = self.topics[name][queue]
+        self.move(name, queue, log.leader)
+        log.entries = [entry for entry in log.entries if validate_batch(entry).base_offset < end]
+        log.end = validate_batch(log.entries[-1]).next_offset if log.entries else 0
+        log.losses.append(QueueLoss(log.epoch, log.end if reported else -1, 0))
 
     def log(self, name: str, queue: int = 0) -> QueueLog:
         return self.topics[name][queue]
@@ -274,7 +291,15 @@ class Cluster:
                 self.topic_ids[name],
                 self.config,
                 [
-                    QueueView(["b"], _id(log.leader), log.epoch, log.epoch, ["b"], [])
+                    QueueView(
+                        ["b"],
+                        _id(log.leader),
+                        log.epoch,
+                        log.epoch,
+                        ["b"],
+                        [],
+                        losses=[*log.losses],
+                    )
                     for log in self.topics[name]
                 ],
                 self.version,

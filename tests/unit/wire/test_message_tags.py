@@ -35,7 +35,7 @@ COMMANDS = """
     createtopic createuser decide deletegroup deleterole deletetopic deleteuser electleader
     endfilling enduserkeys expiremembers fencebroker finishrestore joingroup leavegroup
     newterm opentransaction raisefeatures reassign registerbroker releasequeues removebroker
-    removerule removeuserkey reportdamage reportdecided reportroom reporttails resetoffsets
+    removerule removeuserkey reportdamage reportdecided reportlosses reportroom reporttails resetoffsets
     restorecounters restoredecisions restoregroup restoretopic setbrokermode setdefaultquota
     setstart settarget stepdown
 """

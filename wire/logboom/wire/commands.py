@@ -185,6 +185,28 @@ class ReportTails(Command, frozen=True, array_like=True):
     holds."""
 
 
+class LossEnd(Struct, frozen=True, array_like=True):
+    """Where the history of a queue begins that an election after a loss has begun."""
+
+    topic_id: int
+    queue: int
+    epoch: int
+    """The epoch of the `QueueLoss`."""
+    end: int
+
+
+class ReportLosses(Command, frozen=True, array_like=True):
+    """Report up to where positions from before a loss are valid, as the leader of these queues.
+
+    The commits of all groups are cut to that.
+    """
+
+    broker: str
+    instance_epoch: int
+    ends: list[LossEnd]
+    time_ms: int
+
+
 class ReportDamage(Command, frozen=True, array_like=True):
     """Report queues whose replica at this broker is damaged, so that it leaves their ISR first.
 
@@ -347,6 +369,7 @@ AnyCommand = (
     | DiscardLostTopic
     | AlterIsr
     | ReportTails
+    | ReportLosses
     | ReportDamage
     | ReportRoom
     | AllocateProducerIds

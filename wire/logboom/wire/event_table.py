@@ -30,6 +30,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "broker": "Id of a broker",
     "coordinator": "Broker that coordinates the group from now on",
     "elections": "Number of queues that have a leader in a new epoch, or none",
+    "end": "Offset up to which positions from before stay valid",
     "endpoint": "A node's host:port, as it was told",
     "epoch": "Leader epoch of the queue; for a group, its coordinator's epoch",
     "error": "What the program or the system says of an error",
@@ -39,6 +40,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "free_bytes": "Free bytes of the file system",
     "fresh_store": "True if the broker comes with a store that the cluster has not seen",
     "group": "Name of a consumer group",
+    "groups": "Number of groups",
     "host": "Machine of the broker, if it shares one",
     "in_sync": "Replicas in sync after the change",
     "index": "Index of the entry in the Raft log",
@@ -355,6 +357,16 @@ _ALL: Final[tuple[LogEvent, ...]] = (
         "raft leader",
         (*_QUEUE, "leader", "was", "epoch", "in_sync", "cause"),
         "A queue is led by a replica that was not in sync: acknowledged messages may be lost",
+        _QUEUE,
+    ),
+    LogEvent(
+        "positions_cut",
+        "error",
+        "metadata.state",
+        "raft leader",
+        (*_QUEUE, "epoch", "end", "groups", "cause"),
+        "A queue was led by a replica that may lack messages: its messages from `end` on are new, and "
+        "`groups` groups that had committed more go back to there",
         _QUEUE,
     ),
     LogEvent(

@@ -86,6 +86,11 @@ class Routes:
         self.version = view.version
         return changed
 
+    def known_queue(self, topic: str, number: int) -> QueueView | None:
+        """Return a queue of a topic, or None if it is not known."""
+        known = self.topics.get(topic)
+        return known.queues[number] if known is not None and number < len(known.queues) else None
+
     def _drop(self, names: list[str]) -> list[str]:
         for name in names:
             topic = self.topics.pop(name, None)

@@ -51,6 +51,18 @@ class TopicConfig(Struct, frozen=True, array_like=True, gc=False):
     """The same in bytes of stored batches."""
 
 
+class QueueLoss(Struct, frozen=True, array_like=True, gc=False):
+    """An election after which a queue may lack messages that were committed (Q15)."""
+
+    epoch: int
+    """Leader epoch from which on another history holds."""
+    end: int
+    """Offset at which that history begins: positions from before are valid up to here; -1: the
+    leader has not reported it yet."""
+    time_ms: int
+    """Time of the election."""
+
+
 class QueueView(Struct, frozen=True, array_like=True, gc=False):
     """A queue: its replicas, its leader and leader epoch, and its ISR."""
 
@@ -66,6 +78,22 @@ class QueueView(Struct, frozen=True, array_like=True, gc=False):
     """Replicas that the queue gets. They are at their places in `replicas`."""
     removing: list[str] = []
     """Replicas that the queue loses once all others are in sync; the last of `replicas`."""
+    losses: list[QueueLoss] = []
+    """The last elections after which messages may be missing, oldest first."""
+
+    @property
+    def loses(self) -> bool:
+        """True if a loss is not reported yet: nobody knows which positions are valid."""
+        return any(loss.end < 0 for loss in self.losses)
+
+    def valid_from(self) -> int:
+        """Return the epoch of the last loss whose end is known; 0 if there is none."""
+        return max((loss.epoch for loss in self.losses if loss.end >= 0), default=0)
+
+    def valid_end(self, epoch: int) -> int | None:
+        """Return up to where positions are valid that know the losses up to `epoch`; None: all are."""
+        ends = [loss.end for loss in self.losses if loss.end >= 0 and loss.epoch > epoch]
+        return min(ends, default=None)
 
 
 class TopicView(Struct, frozen=True, array_like=True, gc=False):

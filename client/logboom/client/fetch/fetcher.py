@@ -65,6 +65,9 @@ class _QueueFetcher:
         self.copies_to: int | None = None
         """End of the copies that are being requested; None: the log is."""
         self.topic_id: int | None = None
+        self.valid_from = -1
+        """Epoch of the queue's last loss that the position knows (see docs/SAFETY.md, Q15); -1 while
+        the topic is not known."""
         self.endpoint = ""
         self.suggested = ""
         self.ticket: RequestHandle | None = None
@@ -102,6 +105,7 @@ class Fetcher:
         """Start reading; the topic is known already."""
         reading = _QueueFetcher(fetch, self)
         self._readings[id(fetch)] = reading
+        reading.valid_from = self._last_loss(fetch)
         self._pull(reading)
 
     def _seek(self, call: SeekFetch) -> None:
@@ -112,6 +116,7 @@ class Fetcher:
             return
         self._cancel(reading)
         reading.offset, reading.start, reading.generation = None, call.start, call.generation
+        reading.valid_from = self._last_loss(fetch)
         reading.attempts = reading.damaged = 0
         fetch.fetched = fetch.consumed
         self._pull(reading)
@@ -196,6 +201,8 @@ class Fetcher:
             fetch.corrections += 1
             fetch.max_offset = -1
             reading.offset, reading.start = None, "first"
+        if reading.topic_id is not None or reading.valid_from < 0:
+            reading.valid_from = self._last_loss(fetch)
         reading.topic_id = topic.id
         return True
 
@@ -377,11 +384,15 @@ class Fetcher:
             )
             fetch.corrections += 1
         fetch.max_offset = message.max_offset
-        self._pass_to(reading, message.next_offset)
-        reading.offset = message.next_offset
-        if fetch.fetched == fetch.consumed:
-            self._place(reading, message.next_offset)
+        self._move(reading, message.next_offset)
         self._pull(reading)
+
+    def _move(self, reading: _QueueFetcher, offset: int) -> None:
+        """Continue at an offset that the position is not at; what was fetched before it stays."""
+        self._pass_to(reading, offset)
+        reading.offset = offset
+        if reading.fetch.fetched == reading.fetch.consumed:
+            self._place(reading, offset)
 
     def _keeps_copies(self, fetch: QueueFetch) -> bool:
         topic = self._watching.routes.topics.get(fetch.topic)
@@ -392,6 +403,41 @@ class Fetcher:
         return topic is not None and topic.config.unclean_election
 
     # Metadata.
+
+    def _last_loss(self, fetch: QueueFetch) -> int:
+        """Return the epoch of a queue's last loss, which a position that is chosen now knows."""
+        view = self._watching.routes.known_queue(fetch.topic, fetch.queue)
+        return -1 if view is None else view.valid_from()
+
+    def _follow_losses(self, reading: _QueueFetcher) -> None:
+        """Go back to where new messages begin, if the queue has lost what the reader was at (Q15).
+
+        A member of a group begins again from the group's commit, which the name servers have cut.
+        """
+        fetch = reading.fetch
+        view = self._watching.routes.known_queue(fetch.topic, fetch.queue)
+        if view is None or not view.losses or reading.valid_from < 0:
+            return
+        end = view.valid_end(reading.valid_from)
+        if end is None:
+            return
+        reading.valid_from = view.valid_from()
+        fetch.max_offset = min(fetch.max_offset, end)
+        at = reading.offset
+        if (
+            at is None
+            and isinstance(reading.start, int)
+            and not isinstance(reading.start, MessageTime)
+        ):
+            at = reading.start
+        if fetch.group or at is None or at <= end:
+            return
+        text = "%s/%s: the messages from offset %s on were lost: going back there from %s"
+        LOG.warning(text, fetch.topic, fetch.queue, end, at)
+        self._cancel(reading)
+        fetch.corrections += 1
+        reading.start = "first" if reading.start == "first" else end
+        self._move(reading, end)
 
     def _rerouted(self) -> None:
         live = {each.endpoint for each in self._watching.routes.brokers.values() if each.alive}
@@ -406,6 +452,8 @@ class Fetcher:
                     self._cancel(reading)
                     self._fail(reading, unknown_topic(fetch.topic))
                 continue
+            if reading.topic_id in (None, self._watching.routes.topics[fetch.topic].id):
+                self._follow_losses(reading)
             try:
                 endpoint = self._leaders.endpoint(fetch.topic, fetch.queue)
             except LogboomError:

@@ -26,7 +26,7 @@ from logboom.client.groups.member import (
 from logboom.client.groups.offset_tracker import OffsetTracker
 from logboom.client.groups.reconciler import QueueReader, stop_reading
 from logboom.wire.errors import LogboomError
-from logboom.wire.group_view import OwnedQueue
+from logboom.wire.group_view import OwnedQueue, QueueKey
 from logboom.wire.view import TopicView
 
 LOG = logging.getLogger("logboom.client")
@@ -51,6 +51,8 @@ class BroadcastMember:
         self._watching = watching
         self._turn = turn
         self._saved: Saved = {}
+        self._valid_from: dict[QueueKey, int] = {}
+        """Queue → epoch of its last loss that its position knows (see docs/SAFETY.md, Q15)."""
         self._known: dict[str, int] = {}
         """Topic → number of its queues that are read."""
         self._opening: OpenMember | None = None
@@ -111,6 +113,9 @@ class BroadcastMember:
                 if topic is None or topic.id != holding.key[0]:
                     self._lose(holding)
                     self._known[holding.topic] = 0
+                elif self._has_lost(topic, holding.queue):
+                    # It may hold messages that are lost: it begins again with what is left.
+                    begun.append(self._read_again(topic, holding))
             for name in member.options.subscription:
                 topic = topics.get(name)
                 known = self._known.get(name)
@@ -135,7 +140,7 @@ class BroadcastMember:
         member = self._member
         key = (topic.id, queue)
         start: Start = 0
-        offset, ranges = self._saved.get(key, (0, b""))
+        offset, ranges = self._cut(topic, queue, self._saved.get(key, (0, b"", 0)))
         if key in self._saved:
             start = offset
         elif not later:
@@ -152,6 +157,37 @@ class BroadcastMember:
         fetch.uncommitted = member.options.uncommitted
         holding.fetch = fetch
         return fetch
+
+    def _has_lost(self, topic: TopicView, queue: int) -> bool:
+        known = self._valid_from.get((topic.id, queue), 0)
+        losses = topic.queues[queue].losses
+        return bool(losses) and topic.queues[queue].valid_end(known) is not None
+
+    def _read_again(self, topic: TopicView, holding: AssignedQueue) -> QueueFetch:
+        """Read a queue from what is left of its position."""
+        holding.place_if_known()
+        if holding.progress.floor != UNPLACED:
+            known = self._valid_from.get(holding.key, 0)
+            place = (holding.progress.floor, holding.progress.encode(), known)
+            self._saved = {**self._saved, holding.key: place}
+        self._lose(holding)
+        LOG.warning(
+            "group %s: %s/%s has lost messages: going on with what is new",
+            self._member.options.group,
+            holding.topic,
+            holding.queue,
+        )
+        return self._read(topic, holding.queue, later=False)
+
+    def _cut(
+        self, topic: TopicView, queue: int, saved: tuple[int, bytes, int]
+    ) -> tuple[int, bytes]:
+        """Return a saved position without what the queue has lost since."""
+        offset, ranges, known = saved
+        view = topic.queues[queue]
+        end = view.valid_end(known)
+        self._valid_from[topic.id, queue] = view.valid_from()
+        return (offset, ranges) if end is None else (min(offset, end), b"")
 
     # Offsets.
 
@@ -176,7 +212,9 @@ class BroadcastMember:
                     now.append((holding, (holding.progress.floor, holding.progress.encode())))
         if not now:
             return
-        saved = self._saved | {holding.key: place for holding, place in now}
+        saved = self._saved | {
+            holding.key: (*place, self._valid_from.get(holding.key, 0)) for holding, place in now
+        }
         self._store.save(saved)
         self._saved = saved
         with member.lock:

@@ -32,8 +32,9 @@ COMMIT_EVERY_S: Final = 5.0
 MAX_POLL_INTERVAL_MS: Final = 300_000
 """Maximum time between two polls of an application (Kafka's max.poll.interval.ms)."""
 
-Saved = dict[QueueKey, tuple[int, bytes]]
-"""(topic id, queue) → (offset, finished ranges above it)."""
+Saved = dict[QueueKey, tuple[int, bytes, int]]
+"""(topic id, queue) → (offset, finished ranges above it, epoch of the queue's last loss that both
+know)."""
 
 
 class OffsetStore(Protocol):

@@ -20,6 +20,8 @@ class _Row(msgspec.Struct):
     queue: int
     offset: int
     ranges: bytes = b""
+    valid_from: int = 0
+    """Epoch of the queue's last loss that the offset knows (see docs/SAFETY.md, Q15)."""
 
 
 class _File(msgspec.Struct):
@@ -91,7 +93,10 @@ class OffsetsFile:
         if found.format != FORMAT or found.group != self._group:
             text = f"{self._path} belongs to group {found.group!r}: give another offsets_file="
             raise InvalidRequest(text)
-        return {(row.topic_id, row.queue): (row.offset, row.ranges) for row in found.offsets}
+        return {
+            (row.topic_id, row.queue): (row.offset, row.ranges, row.valid_from)
+            for row in found.offsets
+        }
 
     def _take(self) -> None:
         if self._lock < 0:
@@ -111,7 +116,10 @@ class OffsetsFile:
         Raises:
             Unavailable: it cannot be written.
         """
-        rows = [_Row(*key, *place) for key, place in sorted(offsets.items())]
+        rows = [
+            _Row(*key, offset, ranges, valid_from)
+            for key, (offset, ranges, valid_from) in sorted(offsets.items())
+        ]
         content = msgspec.json.format(msgspec.json.encode(_File(FORMAT, self._group, rows)))
         beside = self._path.with_name(f"{self._path.name}.tmp")
         try:

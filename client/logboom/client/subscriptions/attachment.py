@@ -27,6 +27,8 @@ class Attachment:
         self.topic_id = topic_id
         self.start = start
         """Start of the subscription in this queue, if the leader does not know it yet."""
+        self.valid_from = 0
+        """Epoch of the queue's last loss that is known here (see docs/SAFETY.md, Q15)."""
         self.open = False
         self.closed = False
         self.session = 0

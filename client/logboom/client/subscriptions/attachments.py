@@ -132,6 +132,7 @@ class Attachments:
                 if queue not in attachments:
                     place = subscriber.places[queue] = SubscribedQueue(queue)
                     attachments[queue] = Attachment(subscriber, place, topic.id, start)
+                    attachments[queue].valid_from = topic.queues[queue].valid_from()
                     added.append(attachments[queue])
         for attachment in added:
             self._subscribe(attachment)
@@ -151,6 +152,9 @@ class Attachments:
         if attachment.closed or attachment.asking is not None or attachment.open:
             return
         options = attachment.subscriber.options
+        view = self._watching.routes.known_queue(options.topic, attachment.place.queue)
+        if view is not None and view.loses:
+            return  # new messages may have offsets of lost ones: the end of the loss asks again
         try:
             endpoint = self._leaders.endpoint(options.topic, attachment.place.queue)
         except LogboomError as error:
@@ -241,6 +245,8 @@ class Attachments:
                     attachment.cancel()
                     attachment.topic_id, attachment.start = topic.id, "first"
                     subscriber.forget(attachment.place)
+                    attachment.valid_from = 0
+                self._follow_losses(attachment)
                 try:
                     leader = self._leaders.endpoint(topic.name, attachment.place.queue)
                 except LogboomError:
@@ -249,6 +255,18 @@ class Attachments:
                     attachment.cancel()
                 if not attachment.open and attachment.pause is None:
                     self._subscribe(attachment)
+
+    def _follow_losses(self, attachment: Attachment) -> None:
+        """Forget messages that the queue has lost: an acknowledgement would be of others (Q15)."""
+        topic = attachment.subscriber.options.topic
+        view = self._watching.routes.known_queue(topic, attachment.place.queue)
+        if view is None or not view.losses:
+            return
+        end = view.valid_end(attachment.valid_from)
+        attachment.valid_from = view.valid_from()
+        if end is not None:
+            attachment.cancel()
+            attachment.subscriber.cut(attachment.place, end)
 
     # Receiving.
 

@@ -205,6 +205,13 @@ class SubscribedQueue:
         for offset in offsets.intersection(self.copies):
             del self.copies[offset]
 
+    def cut(self, end: int) -> None:
+        """Forget messages from `end` on, which the queue has lost: others get their offsets."""
+        for offsets in (self.out, self.waiting, self.done, self.known, self.sending):
+            offsets.difference_update([offset for offset in offsets if offset >= end])
+        self.up_to, self.done_to = min(self.up_to, end - 1), min(self.done_to, end - 1)
+        self.expected, self.highest = min(self.expected, end), min(self.highest, end)
+
     def empty(self) -> None:
         """Drop all waiting messages."""
         self.waiting.clear()

@@ -108,6 +108,12 @@ class SubscriberState:
                 offsets.clear()
         self.renew(place, place.session)
 
+    def cut(self, place: SubscribedQueue, end: int) -> None:
+        """Forget the messages of a queue from `end` on, which it has lost (Q15)."""
+        with self.lock:
+            place.cut(end)
+        self.renew(place, place.session)
+
     def put(self, batch: ReceivedBatch) -> None:
         """Add a batch that arrived; called by the core."""
         place = batch.place

@@ -21,6 +21,7 @@ from logboom.wire.commands import (
     NewTerm,
     RegisterBroker,
     RemoveBroker,
+    ReportLosses,
     ReportRoom,
     RestoreCommand,
 )
@@ -121,7 +122,7 @@ def level_of(command: AnyLogCommand) -> int:
     be one. (A founding `NewTerm` and `RaiseFeatures` are what sets the level.)
     """
     return int(
-        isinstance(command, OperationCommand | RestoreCommand)
+        isinstance(command, OperationCommand | RestoreCommand | ReportLosses)
         or (isinstance(command, NewTerm) and command.features > 0)
         or (isinstance(command, AlterTopic) and command.replicas is not None)
         or (isinstance(command, RemoveBroker) and command.accept_loss)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from logboom.metadata.access.access_changes import drop_node_user
 from logboom.metadata.groups.coordinator_placement import broker_came, broker_gone
@@ -40,6 +41,7 @@ from logboom.metadata.tables.replica_set import (
     leave,
     lose_store,
     mark_suspect,
+    may_lack,
     regain_store,
 )
 from logboom.wire.commands import FenceBroker, RegisterBroker, RemoveBroker, StepDown
@@ -157,6 +159,18 @@ def _regain_store(s: ReplicaSet, need: int, broker: str, *, suspect: bool) -> Re
     return mark_suspect(regained, broker, need) if suspect else regained
 
 
+class _Restarted(NamedTuple):
+    """What a registration makes of a replica set."""
+
+    after: ReplicaSet
+    led: bool
+    """True if the broker led it."""
+    lacks: bool
+    """True if a new leader may lack what was committed."""
+    alone: bool
+    """True if the broker's former store alone held all of it."""
+
+
 def _restart(
     cluster: ClusterState,
     broker: BrokerRegistration,
@@ -169,11 +183,11 @@ def _restart(
 
     `former` is the store that the broker had before; "" if it is the same.
     """
-    known: dict[tuple[ReplicaSet, int, bool, bool], tuple[ReplicaSet, bool, bool]] = {}
+    known: dict[tuple[ReplicaSet, int, bool, bool], _Restarted] = {}
     back: Change = partial(_regain_store, broker=broker.id, suspect=suspect)
     one_by_one = bool(cluster.tails or cluster.doubted)
     regained = {where for where, store in cluster.lost_stores.items() if store == broker.store_id}
-    noted = bool(former and cluster.features)
+    keeps_former = bool(former and cluster.features)
     # A move that ends meanwhile may take the broker's replica away.
     for queue in list(broker.queues):
         regains = bool(regained) and (queue.topic.id, queue.index) in regained
@@ -182,15 +196,15 @@ def _restart(
         if found is None or one_by_one:
             before = queue.standing
             led = before.leader == broker.id
-            after = (back if regains else change)(before, queue.need)
+            after = origin = (back if regains else change)(before, queue.need)
             # The old leadership ends even where nobody else can lead: the broker gets a new one.
             if led or after.leader is None or after.leader in after.damaged:
                 after = elected(cluster, queue, after, last=broker.id if led else None)
-            after = settled(cluster, after)
-            alone = noted and _held_alone(before, after, broker.id)
-            found = known[key] = (after, led, alone)
-        cluster.place(queue, found[0], anew=found[1])
-        if found[2]:
+            lacks, after = may_lack(origin, after), settled(cluster, after)
+            alone = keeps_former and _held_alone(before, after, broker.id)
+            found = known[key] = _Restarted(after, led, lacks, alone)
+        cluster.place(queue, found.after, anew=found.led, lacks=found.lacks)
+        if found.alone:
             cluster.lost_stores[queue.topic.id, queue.index] = former
 
 
@@ -315,7 +329,7 @@ def _give_up_replicas(cluster: ClusterState, broker: BrokerRegistration) -> str:
             most = min(queue.topic.replicas, receiving_hosts(cluster))
             placed = place_queues(cluster, queue.topic, 1, most)[0]
             made = intern_replica_set(placed, placed[0], placed)
-            cluster.place(queue, made, anew=True)
+            cluster.place(queue, made, anew=True, lacks=True)
             empty += 1
             continue
         after, may_lose = left
@@ -323,6 +337,9 @@ def _give_up_replicas(cluster: ClusterState, broker: BrokerRegistration) -> str:
         if after.leader is None and not may_lose:
             after = elected(cluster, queue, after)
         cluster.place(queue, settled(cluster, after), anew=may_lose)
+        if may_lose and after.leader is None:
+            # The heir is the ISR already: that its log is not complete would not be known any more.
+            cluster.note_loss(queue, queue.epoch + 1)
     if not shorter and not empty:
         return ""
     return (

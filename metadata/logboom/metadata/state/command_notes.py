@@ -20,6 +20,7 @@ from logboom.wire.commands import (
     RegisterBroker,
     RemoveBroker,
     ReportDamage,
+    ReportLosses,
     ReportRoom,
     ReportTails,
     StepDown,
@@ -49,6 +50,7 @@ CAUSES: Final[dict[type[Command], str]] = {
     ReportDamage: "damage",
     ReportRoom: "disk",
     ReportTails: "log_ends",
+    ReportLosses: "log_ends",
     SetBrokerMode: "broker_mode",
     StepDown: "broker_stepped_down",
 }

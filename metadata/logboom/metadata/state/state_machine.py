@@ -61,6 +61,7 @@ from logboom.metadata.state.leadership_commands import (
     report_room,
     report_tails,
 )
+from logboom.metadata.state.loss_commands import report_losses
 from logboom.metadata.state.mode_commands import set_broker_mode
 from logboom.metadata.state.move_commands import cancel_reassign, reassign
 from logboom.metadata.state.proposal_dedup import TOO_OLD, Dedup
@@ -115,6 +116,7 @@ _HANDLERS: Final[dict[type[Command], Callable[[ClusterState, Any], CommandOutcom
     commands.DeleteTopic: delete_topic,
     commands.AlterIsr: alter_isr,
     commands.ReportTails: report_tails,
+    commands.ReportLosses: report_losses,
     commands.ReportDamage: report_damage,
     commands.ReportRoom: report_room,
     commands.AllocateProducerIds: allocate_producer_ids,

@@ -42,7 +42,7 @@ from logboom.metadata.transactions.transaction_rows import (
 from logboom.wire.listeners import ListenerView
 from logboom.wire.operation_commands import BrokerMode
 from logboom.wire.transactions import DecisionView
-from logboom.wire.view import TopicConfig
+from logboom.wire.view import QueueLoss, TopicConfig
 
 SNAPSHOT_FORMAT: Final = 8
 """Newest format. Format 1 is without groups, 2 without transactions, 3 without full disks, 4
@@ -119,6 +119,8 @@ class _OperationsRow(Struct, frozen=True, array_like=True):
     """(name server, id of its journal)."""
     lost_stores: list[tuple[int, int, str]] = []
     """(topic id, queue, store)."""
+    losses: list[tuple[int, int, list[QueueLoss]]] = []
+    """(topic id, queue, its last losses)."""
 
 
 class _Snapshot(Struct, frozen=True, array_like=True):
@@ -268,6 +270,7 @@ def _operations_row(cluster: ClusterState) -> _OperationsRow:
         cluster.settings_version,
         sorted(cluster.journals.items()),
         [(*where, store) for where, store in sorted(cluster.lost_stores.items())],
+        [(*where, losses) for where, losses in sorted(cluster.losses.items())],
     )
 
 
@@ -392,6 +395,7 @@ def _cluster(stored: _SnapshotWithRecoveries) -> ClusterState:
     cluster.settings_version = operations.settings_version
     cluster.journals = dict(operations.journals)
     cluster.lost_stores = {(topic, queue): store for topic, queue, store in operations.lost_stores}
+    cluster.losses = {(topic, queue): losses for topic, queue, losses in operations.losses}
     return cluster
 
 

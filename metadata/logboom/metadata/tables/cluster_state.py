@@ -11,11 +11,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import msgspec
+
 from logboom.metadata.tables.access_table import AccessTable
 from logboom.metadata.tables.change_index import ChangeIndex
 from logboom.metadata.tables.consumer_groups import ConsumerGroup, ConsumerGroups
 from logboom.metadata.tables.placement_notes import Placement, is_visible, notes_on
-from logboom.metadata.tables.replica_set import NO_TAILS, Ids, ReplicaSet, Tail
+from logboom.metadata.tables.replica_set import NO_TAILS, Ids, ReplicaSet, Tail, may_lack
 from logboom.metadata.tables.transaction_table import TransactionTable
 from logboom.wire.access.access_rules import node_user
 from logboom.wire.actor import Note, note
@@ -24,6 +26,7 @@ from logboom.wire.listeners import ListenerView
 from logboom.wire.operation_commands import BrokerMode
 from logboom.wire.view import (
     BrokerView,
+    QueueLoss,
     QueueView,
     SettingView,
     TopicConfig,
@@ -65,6 +68,8 @@ class NodeListeners(NamedTuple):
 
 MAX_NOTES: Final = 200
 """Events of one command from which on the number of changed queues is told alone."""
+MAX_LOSSES: Final = 8
+"""Losses of one queue that are remembered."""
 OPEN: Final = NodeListeners([], [])
 """One open listener of each kind, at the endpoints of `name_servers`."""
 
@@ -145,6 +150,8 @@ class ClusterState:
         self.lost_stores: dict[tuple[int, int], str] = {}
         """(topic id, queue) → the store that held all of it when its last ISR member came back with
         another one: if it returns, the queue is led again (Q3)."""
+        self.losses: dict[tuple[int, int], list[QueueLoss]] = {}
+        """(topic id, queue) → its last elections after which messages may be missing (Q15)."""
         self.name_servers: dict[str, tuple[str, str]] = {}
         """Name servers that were added: id → (endpoint, Raft endpoint)."""
         self.listeners: dict[str, NodeListeners] = {}
@@ -313,6 +320,7 @@ class ClusterState:
             self.tails.pop((topic.id, queue.index), None)
             self.lost_stores.pop((topic.id, queue.index), None)
             self.doubted.pop((topic.id, queue.index), None)
+            self.losses.pop((topic.id, queue.index), None)
             self.transactions.queue_gone((topic.id, queue.index))
         del self.topics[topic.name]
         del self.topics_by_id[topic.id]
@@ -329,10 +337,17 @@ class ClusterState:
         found = self.tails.get((queue.topic.id, queue.index))
         return found if found is not None else dict(NO_TAILS)
 
-    def place(self, queue: Queue, after: ReplicaSet, *, anew: bool = False) -> None:
+    def place(
+        self, queue: Queue, after: ReplicaSet, *, anew: bool = False, lacks: bool | None = None
+    ) -> None:
         """Give a queue its next replica set.
 
-        With `anew` the same leader leads in a new epoch (Q2).
+        Args:
+            queue: the queue.
+            after: the replica set.
+            anew: the same leader leads in a new epoch (Q2).
+            lacks: whether a new leader may lack what was committed (Q15); None: that follows from
+                the replica set that the queue has had.
         """
         before = queue.standing
         moved = after.leader != before.leader or (anew and after.leader is not None)
@@ -347,8 +362,11 @@ class ClusterState:
         if moved:
             queue.epoch += 1
             self.elections += 1
-            if after.leader not in before.isr:
-                self.unclean_elections += _is_unclean(before, after)
+            if lacks or (lacks is None and after.leader not in before.certain):
+                lacks = lacks or may_lack(before, after)
+                self.unclean_elections += lacks
+                if lacks:
+                    self.note_loss(queue, queue.epoch)
             if after.leader is None:
                 self.leaderless[queue] = None
             else:
@@ -364,11 +382,22 @@ class ClusterState:
         if self.notes is not None and (moved or is_visible(before, after)):
             if len(self.notes) < MAX_NOTES:
                 topic, index = queue.topic.name, queue.index
-                placed = Placement(topic, index, queue.epoch, queue.need, before, after, moved)
+                placed = Placement(
+                    topic, index, queue.epoch, queue.need, before, after, moved, bool(lacks)
+                )
                 self.notes += notes_on(placed)
             else:
                 # A broker may have thousands of queues, and elections must not wait for their log.
                 self._untold.append(moved)
+
+    def note_loss(self, queue: Queue, epoch: int) -> None:
+        """Note that who leads a queue from an epoch on may lack what was committed (Q15)."""
+        if not self.features:
+            return  # older name servers would show other metadata
+        losses = self.losses.get((queue.topic.id, queue.index), [])
+        losses = [*losses, QueueLoss(epoch, -1, self.clock_ms)][-MAX_LOSSES:]
+        self.losses[queue.topic.id, queue.index] = losses
+        self.touch_topic(queue.topic)
 
     def _forget_reports(self, queue: Queue, after: ReplicaSet) -> None:
         """Forget what was noted about a queue's logs once that is decided."""
@@ -437,6 +466,10 @@ class ClusterState:
                 queues.append(
                     QueueView(replicas, leader, q.epoch, q.version, isr, eligible, adding, removing)
                 )
+            for index in range(len(queues)) if self.losses else ():
+                losses = self.losses.get((topic.id, index))
+                if losses:
+                    queues[index] = msgspec.structs.replace(queues[index], losses=[*losses])
             topic.view = TopicView(
                 topic.name,
                 topic.id,
@@ -474,11 +507,3 @@ def find_registration(
     if broker is None or not broker.alive or broker.instance_epoch != instance_epoch:
         return None
     return broker
-
-
-def _is_unclean(before: ReplicaSet, after: ReplicaSet) -> bool:
-    """True if a new leader was neither in the ISR nor eligible, and is the ISR now (`elect`)."""
-    leader = after.leader
-    if leader is None or leader in before.isr or leader in before.eligible:
-        return False
-    return after.isr == (leader,)

@@ -28,6 +28,8 @@ class Placement(NamedTuple):
     after: ReplicaSet
     elected: bool
     """True if the epoch is new."""
+    lacks: bool
+    """True if the leader may lack what was committed."""
 
 
 def is_visible(before: ReplicaSet, after: ReplicaSet) -> bool:
@@ -51,9 +53,8 @@ def notes_on(placement: Placement) -> Iterator[Note]:
             text=text,
         )
     elif placement.elected:
-        known = {*before.isr, *before.eligible} - {*before.lost}
         yield note(
-            "election" if after.leader in known else "unclean_election",
+            "unclean_election" if placement.lacks else "election",
             **where,
             leader=after.leader,
             was=before.leader,

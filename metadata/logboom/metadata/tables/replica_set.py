@@ -58,8 +58,13 @@ class ReplicaSet:
     shown: tuple[list[str], list[str], list[str], list[str], list[str]] = field(init=False)
     """(replicas, isr, eligible, adding, removing) for views, which share them; do not modify."""
 
+    certain: Ids = field(init=False)
+    """Members of the ISR that have not lost their store and are not suspect."""
+
     def __post_init__(self) -> None:
         """Build the lists once for all queues that share this replica set."""
+        unsure = {*self.suspect, *self.lost}
+        object.__setattr__(self, "certain", tuple(r for r in self.isr if r not in unsure))
         parts = (self.replicas, self.isr, self.eligible, self.adding, self.removing)
         object.__setattr__(self, "shown", tuple(map(list, parts)))
 
@@ -369,6 +374,18 @@ def elect(
         if candidates:
             return force_leader(s, max(candidates, key=lambda r: tails.get(r, NOTHING)))
     return _with(s, leader=None)
+
+
+def may_lack(s: ReplicaSet, after: ReplicaSet) -> bool:
+    """Return True if the leader of `after`, elected from `s`, may lack what was committed (Q15).
+
+    It has lost its store, or may have lost synced data, or was neither in the ISR nor eligible and is
+    the ISR now.
+    """
+    leader = after.leader
+    if leader is None or leader in s.lost or leader in s.suspect:
+        return leader is not None
+    return leader not in s.isr and leader not in s.eligible and after.isr == (leader,)
 
 
 def _lead_alone(s: ReplicaSet, broker: str, need: int) -> ReplicaSet:

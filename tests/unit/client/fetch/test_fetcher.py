@@ -440,3 +440,34 @@ def test_everything_is_read_once_and_in_order(seed: int) -> None:
 
     assert cluster.run(200, done)
     assert seen == {0: numbers(0, 60), 1: numbers(0, 60)}
+
+
+def test_q15_a_reader_of_a_queue_that_lost_messages_goes_back_to_its_new_ones() -> None:
+    cluster = Cluster()
+    cluster.add_topic("t")
+    fill(cluster, 0, 0, 9)
+    reader = Reader(cluster)
+    assert len(reader.read(9)) == 9
+    # More is new than was lost, before the reader hears of it.
+    cluster.lose("t", 0, 3)
+    fill(cluster, 0, 100, 30)
+    assert reader.read(30) == [b"%06d" % n for n in range(100, 130)]
+    assert reader.intake.fetches[0].corrections == 1
+    fill(cluster, 0, 200, 3)
+    assert reader.read(3) == [b"%06d" % n for n in range(200, 203)]
+    # Who begins now, or seeks, knows of it.
+    late = Reader(cluster, start=12)
+    assert late.read(1) == [b"%06d" % 109]
+    cluster.move("t", 0, BROKERS[1])
+    assert late.read(1) == [b"%06d" % 110]
+
+
+def test_q15_a_loss_behind_a_reader_moves_nothing() -> None:
+    cluster = Cluster()
+    cluster.add_topic("t")
+    fill(cluster, 0, 0, 9)
+    reader = Reader(cluster)
+    assert len(reader.read(6)) == 6
+    cluster.lose("t", 0, 100)
+    assert reader.read(3) == [b"%06d" % n for n in range(6, 9)]
+    assert reader.intake.fetches[0].corrections == 0

@@ -110,12 +110,35 @@ def test_it_reads_all_and_goes_on_where_it_was(cluster: GroupCluster) -> None:
     assert not any(isinstance(m, GroupJoin) for m in cluster.seen)
 
 
+@pytest.mark.parametrize("running", [True, False])
+def test_q15_a_queue_that_lost_messages_is_read_from_its_new_ones(
+    cluster: GroupCluster, running: bool
+) -> None:
+    store = Memory()
+    reader = Reader(cluster, store)
+    reader.intake.ack(reader.read(20))
+    reader.commit()
+    if not running:
+        reader.close()
+    cluster.lose("t", 0, 3)
+    fill(cluster, 0, 50, 20)
+    if not running:
+        reader = Reader(cluster, store)
+    fresh = reader.read(20)
+    assert numbers(fresh) == [*range(50, 70)]
+    reader.intake.ack(fresh)
+    reader.close()
+    # The offset knows of the loss: it is not cut again.
+    assert store.saved[cluster.topic_ids["t"], 0] == (23, b"", cluster.log("t", 0).epoch)
+    assert Reader(cluster, store).read(1, 1.0) == []
+
+
 def test_offsets_are_saved_every_five_seconds(cluster: GroupCluster) -> None:
     store = Memory()
     reader = Reader(cluster, store)
     reader.intake.ack(reader.read(20))
     cluster.run(5.5)
-    assert sorted(store.saved.values()) == [(10, b""), (10, b"")]
+    assert sorted(store.saved.values()) == [(10, b"", 0), (10, b"", 0)]
 
 
 def test_the_end_is_a_place_even_if_nothing_comes(cluster: GroupCluster) -> None:
@@ -138,7 +161,7 @@ def test_a_full_disk_is_told_and_mended(cluster: GroupCluster) -> None:
     assert "no space" in str(error)
     store.full = False
     assert reader.commit() is None
-    assert sorted(store.saved.values()) == [(10, b""), (10, b"")]
+    assert sorted(store.saved.values()) == [(10, b"", 0), (10, b"", 0)]
 
 
 def test_what_fails_for_good_is_given_up_here(cluster: GroupCluster) -> None:
@@ -154,7 +177,7 @@ def test_what_fails_for_good_is_given_up_here(cluster: GroupCluster) -> None:
     reader.intake.nack(message, 0, "never", cluster.now)
     assert reader.read(1, 1) == []
     assert reader.commit() is None
-    assert sorted(store.saved.values()) == [(10, b""), (10, b"")]
+    assert sorted(store.saved.values()) == [(10, b"", 0), (10, b"", 0)]
 
 
 def test_what_is_rejected_is_given_up_at_once(cluster: GroupCluster) -> None:
@@ -165,14 +188,14 @@ def test_what_is_rejected_is_given_up_at_once(cluster: GroupCluster) -> None:
     reader.intake.reject(messages[0], "never", cluster.now)
     assert reader.read(1, 1) == []
     assert reader.commit() is None
-    assert sorted(store.saved.values()) == [(10, b""), (10, b"")]
+    assert sorted(store.saved.values()) == [(10, b"", 0), (10, b"", 0)]
 
 
 def test_a_file_is_whole_and_used_by_one(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "offsets.json"
     one = OffsetsFile(path, "g")
     assert one.load() == {}
-    saved: Saved = {(3, 0): (10, b""), (3, 1): (7, b"\x01\x02\x03")}
+    saved: Saved = {(3, 0): (10, b"", 0), (3, 1): (7, b"\x01\x02\x03", 4)}
     one.save(saved)
     with pytest.raises(InvalidRequest, match="another consumer"):
         OffsetsFile(path, "g").load()

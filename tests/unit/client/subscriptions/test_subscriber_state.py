@@ -328,3 +328,15 @@ def test_settings_become_a_configuration() -> None:
     assert (config.kind, config.hashing, config.most_unacked) == ("key_shared", "sticky", 5)
     assert (config.filter, config.ack_timeout_s) == ("late WHERE price > 3", 2.0)
     assert (options.ranges, options.ordered) == (((0, 9),), False)
+
+
+def test_q15_what_was_known_of_lost_messages_is_not_said_of_those_that_get_their_offsets() -> None:
+    bench = Bench()
+    bench.deliver(0, 4)
+    messages = bench.reader.take(4)
+    bench.reader.ack(messages)
+    assert bench.place.done == {0, 1, 2, 3}
+    bench.subscriber.cut(bench.place, 2)
+    assert bench.place.to_ack == [0, 1]
+    bench.deliver(2, 2)
+    assert [each.offset for each in bench.reader.take(4)] == [2, 3]
