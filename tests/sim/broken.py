@@ -88,6 +88,7 @@ COORDINATORS: Final = "nodes.groups.test_group_coordinator:"
 REQUESTS: Final = "nodes.groups.test_member_requests:"
 SUBSCRIPTIONS: Final = "nodes.subscriptions.test_subscription_handler:"
 DECISIONS: Final = "metadata.tables.test_transaction_table:"
+LOSSES: Final = "metadata.state.test_losses:"
 MOVES: Final = "metadata.state.test_moves:"
 ROLES: Final = "nodes.test_replica_roles:"
 RESTORED: Final = "metadata.transactions.test_views:test_a_restored_state_is_the_same"
@@ -188,6 +189,37 @@ BREAKS: Final = (
         "Q14",
         s.committers_go_on,
         Directed(COMMITTER + "test_q14_a_failed_sync_is_told_and_never_repeated"),
+    ),
+    Break(
+        "Q15",
+        s.commits_outlive_their_log,
+        Directed(LOSSES + "test_q15_a_shorter_replica_cuts_to_its_end"),
+    ),
+    Break(
+        "Q15",
+        s.a_new_disk_leads_unnoticed,
+        Directed(LOSSES + "test_q15_the_same_where_the_topic_allowed_it_before"),
+    ),
+    Break(
+        "Q15",
+        s.losses_are_reported_before_the_sync,
+        Directed("nodes.replication.test_loss_reports:test_it_waits_until_that_is_on_its_disk"),
+    ),
+    Break(
+        "Q15",
+        s.readers_outlive_their_log,
+        Directed(
+            "client.fetch.test_fetcher:"
+            "test_q15_a_reader_of_a_queue_that_lost_messages_goes_back_to_its_new_ones"
+        ),
+    ),
+    Break(
+        "Q15",
+        s.acknowledgements_outlive_their_log,
+        Directed(
+            "client.subscriptions.test_subscriber_state:"
+            "test_q15_what_was_known_of_lost_messages_is_not_said_of_those_that_get_their_offsets"
+        ),
     ),
     Break(
         "R1",

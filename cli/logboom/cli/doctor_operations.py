@@ -1,12 +1,14 @@
-"""Checks of `logboom doctor` for what operators do: modes of brokers, moves, versions, restores."""
+"""Checks of `logboom doctor` for what operators do: modes, moves, versions, restores, losses."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from logboom.client import Client
 from logboom.client.checks.check_result import CheckResult
 from logboom.client.checks.operation_checks import (
+    loss_findings,
     mode_findings,
     move_findings,
     restore_findings,
@@ -16,7 +18,7 @@ from logboom.wire.errors import LogboomError
 
 
 def operations(boom: Client) -> Iterator[CheckResult]:
-    """Check brokers' modes, moves of replicas, versions of nodes, and restores."""
+    """Check brokers' modes, moves of replicas, versions of nodes, restores and losses."""
     try:
         described = boom.admin.describe_cluster()
         versions = boom.admin.versions()
@@ -29,3 +31,4 @@ def operations(boom: Client) -> Iterator[CheckResult]:
     yield from move_findings(described)
     yield version_finding(versions)
     yield from restore_findings(topics)
+    yield from loss_findings(topics, int(time.time() * 1000))

@@ -9,8 +9,10 @@ from weakref import WeakKeyDictionary
 import pytest
 from rocksdict import DBRecoveryMode
 
-from logboom.metadata.state import broker_commands, leadership_commands
-from logboom.metadata.tables import replica_set
+from logboom.client.fetch.fetcher import Fetcher
+from logboom.client.subscriptions.subscribed_queue import SubscribedQueue
+from logboom.metadata.state import broker_commands, leadership_commands, loss_commands
+from logboom.metadata.tables import cluster_state, replica_set
 from logboom.nodes.cluster.lease import Lease
 from logboom.nodes.cluster.registration import Registration
 from logboom.nodes.disk import rocks_storage
@@ -21,6 +23,7 @@ from logboom.nodes.disk.write_journal import WriteJournal
 from logboom.nodes.log import index
 from logboom.nodes.log.keys import Position
 from logboom.nodes.replica import replica
+from logboom.nodes.replication import loss_reports
 from logboom.wire.actor import Synced
 from tests.sim.world.process import Process
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from logboom.nodes.log.tail_cache import TailCache
     from logboom.nodes.replica.replica import Replica
     from logboom.nodes.turn import BrokerTurn
+    from logboom.wire.commands import LossEnd
     from logboom.wire.head import BatchHead
     from tests.sim.breaks.queues import Patch
 
@@ -159,6 +163,47 @@ def the_damaged_stay(patch: Patch) -> None:
         )
 
     patch.setattr(leadership_commands, "damage", marked)
+
+
+def commits_outlive_their_log(patch: Patch) -> None:
+    """Q15: the end of a loss is noted, and the commits of groups stay where they are."""
+    patch.setattr(loss_commands, "cut_commits", lambda *_: 0)
+
+
+def a_new_disk_leads_unnoticed(patch: Patch) -> None:
+    """Q15: a leader that was in the ISR counts as complete, whatever became of its store."""
+    may_lack = replica_set.may_lack
+
+    def trusting(s: replica_set.ReplicaSet, after: replica_set.ReplicaSet) -> bool:
+        return after.leader not in s.isr and may_lack(s, after)
+
+    for module in (broker_commands, cluster_state):
+        patch.setattr(module, "may_lack", trusting)
+
+
+def losses_are_reported_before_the_sync(patch: Patch) -> None:
+    """Q15: a leader reports an end that is not on its disk yet."""
+    ends = loss_reports.LossReports._ends  # noqa: SLF001 - it stands in for a method
+
+    def early(self: loss_reports.LossReports, key: tuple[int, int]) -> list[LossEnd]:
+        held = self._queues.replicas.get(key)
+        if held is None:
+            return []
+        with pytest.MonkeyPatch.context() as now:
+            now.setattr(held, "synced", held.end)
+            return ends(self, key)
+
+    patch.setattr(loss_reports.LossReports, "_ends", early)
+
+
+def readers_outlive_their_log(patch: Patch) -> None:
+    """Q15: a reader stays where it was when its queue has lost what it had read."""
+    patch.setattr(Fetcher, "_follow_losses", lambda *_: None)
+
+
+def acknowledgements_outlive_their_log(patch: Patch) -> None:
+    """Q15: a subscriber keeps what it knows of messages that are lost."""
+    patch.setattr(SubscribedQueue, "cut", lambda *_: None)
 
 
 def committers_tell_too_early(patch: Patch) -> None:

@@ -7,6 +7,8 @@ import pytest
 from logboom.cli.doctor_command import changes, is_failure
 from logboom.client.checks.check_result import CheckResult
 from logboom.client.checks.operation_checks import (
+    LOSS_TOLD_MS,
+    loss_findings,
     mode_findings,
     move_findings,
     restore_findings,
@@ -20,7 +22,7 @@ from logboom.wire.operation_messages import (
     PlannerStatus,
     QueueMoveState,
 )
-from logboom.wire.view import TopicConfig, TopicView
+from logboom.wire.view import QueueLoss, QueueView, TopicConfig, TopicView
 
 
 def load(mode: str, replicas: int = 3) -> BrokerLoad:
@@ -120,3 +122,17 @@ def test_warnings_fail_only_if_asked() -> None:
     assert not is_failure(warning, strict=False)
     assert is_failure(warning, strict=True)
     assert is_failure(CheckResult("moves", "failed", "x"), strict=False)
+
+
+def test_a_loss_is_told_for_a_while() -> None:
+    def topic(*losses: QueueLoss) -> TopicView:
+        queue = QueueView(["b"], "b", 3, 1, ["b"], [], losses=[*losses])
+        return TopicView("flights", 1, TopicConfig(), [queue], 1)
+
+    assert [*loss_findings([topic()], 5_000)] == []
+    (found,) = loss_findings([topic(QueueLoss(2, 7, 0), QueueLoss(3, 900, 4_000))], 5_000)
+    assert (found.check, found.result) == ("losses", "warning")
+    assert "flights/0 (from offset 900 on)" in found.found
+    (found,) = loss_findings([topic(QueueLoss(3, -1, 4_000))], 5_000)
+    assert "has yet to say where" in found.found
+    assert [*loss_findings([topic(QueueLoss(3, 9, 4_000))], 4_000 + LOSS_TOLD_MS)] == []

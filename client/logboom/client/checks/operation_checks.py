@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from logboom.client.checks.check_result import CheckResult, list_some
 from logboom.client.written_values import bytes_text, counted
 from logboom.wire.messages import VersionsDescribed
 from logboom.wire.operation_messages import BrokerLoad, ClusterDescribed, QueueMoveState
 from logboom.wire.view import TopicView
+
+LOSS_TOLD_MS: Final = 7 * 86_400_000
+"""Milliseconds for which a loss is told."""
 
 
 def mode_findings(brokers: Sequence[BrokerLoad]) -> Iterator[CheckResult]:
@@ -73,3 +77,23 @@ def restore_findings(topics: Sequence[TopicView]) -> Iterator[CheckResult]:
         found = f"{counted(len(waiting), 'topic')} being restored: {list_some(waiting)}"
         fix = "run the same `logboom backup restore` again: it goes on where it ended"
         yield CheckResult("restores", "warning", found, fix)
+
+
+def loss_findings(topics: Sequence[TopicView], now_ms: int) -> Iterator[CheckResult]:
+    """Return a finding if queues have lost messages lately: positions went back to what was left."""
+    lost: list[str] = []
+    for topic in topics:
+        for number, queue in enumerate(topic.queues):
+            if queue.losses and now_ms - queue.losses[-1].time_ms < LOSS_TOLD_MS:
+                end = queue.losses[-1].end
+                where = f"from offset {end} on" if end >= 0 else "its leader has yet to say where"
+                lost.append(f"{topic.name}/{number} ({where})")
+    if lost:
+        found = (
+            f"{counted(len(lost), 'queue')} had a leader that may lack messages: {list_some(lost)}"
+        )
+        fix = (
+            "readers went back to there; send again what is missing, and set --no-unclean-election "
+            "where it was allowed; told for 7 days (docs/OPERATING.md)"
+        )
+        yield CheckResult("losses", "warning", found, fix)

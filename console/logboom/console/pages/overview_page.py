@@ -12,6 +12,7 @@ from logboom.client.checks.cluster_checks import cluster_findings
 from logboom.client.checks.cluster_health import ClusterStatus
 from logboom.client.checks.consumer_checks import late_findings, time_limits_ms
 from logboom.client.checks.operation_checks import (
+    loss_findings,
     mode_findings,
     move_findings,
     restore_findings,
@@ -156,6 +157,7 @@ def all_findings(data: OverviewData, now_ms: int) -> Iterator[CheckResult]:
     if data.versions is not None:
         yield version_finding(data.versions)
     yield from restore_findings(data.view.topics)
+    yield from loss_findings(data.view.topics, now_ms)
     if data.consumers is not None:
         yield from group_findings(data.consumers)
         yield from subscription_findings(data.consumers)
@@ -222,7 +224,7 @@ def page_of(check: str, name_servers: Collection[str] = ()) -> str:
         case "subscription":
             topic, _, subscription = name.partition("/")
             return path_of("subscriptions", topic, subscription)
-        case "queues" | "every" | "all":
+        case "queues" | "every" | "all" | "losses":
             return link("/topics", {"sort": "-out_of_sync"})
         case "transactions" | "half":
             return "/transactions"
