@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from logboom.nodes.cluster.applied_metadata import AppliedMetadata
 from logboom.nodes.cluster.lease import Lease
 from logboom.nodes.cluster.peer_connections import PeerConnections
 from logboom.nodes.cluster.proposal_queue import ProposalQueue
@@ -50,6 +51,8 @@ class BrokerContext:
     servers: NameServers
     proposals: ProposalQueue
     registration: Registration
+    applied: AppliedMetadata
+    """The version of the metadata by which all replicas have their roles."""
 
     @property
     def me(self) -> str:
@@ -106,6 +109,7 @@ def make_context(
         announced_listeners(config),
         FEATURES,
     )
+    registration = Registration(command, links, servers, proposals, host, config.max_request_bytes)
     return BrokerContext(
         config=config,
         settings=settings,
@@ -121,7 +125,6 @@ def make_context(
         links=links,
         servers=servers,
         proposals=proposals,
-        registration=Registration(
-            command, links, servers, proposals, host, config.max_request_bytes
-        ),
+        registration=registration,
+        applied=AppliedMetadata(registration.lease),
     )

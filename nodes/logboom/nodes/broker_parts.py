@@ -136,6 +136,7 @@ class BrokerParts:
             self.replicate_handler,
             self.fetchers,
             self.repair,
+            self._roles_applied,
         )
         self.shutdown = ControlledShutdown(context, self.roles, self.coordinator.__len__)
         self.maintenance = self._make_maintenance()
@@ -184,10 +185,11 @@ class BrokerParts:
         return (
             # Requests that have timed out end before anything new is requested.
             context.links,
+            # Leaderships end and begin before everything that belongs to them; with the last of
+            # them grants under newer metadata count, which the registration notes.
+            self.roles,
             context.registration,
             self.metadata_watcher,
-            # Leaderships end and begin before everything that belongs to them.
-            self.roles,
             context.proposals,
             self.room_reports,
             self.load_reports,
@@ -290,8 +292,6 @@ class BrokerParts:
         # Damage is reported before any role is taken up again.
         self.repair.registered(turn)
         self.roles.apply_all(turn)
-        self.tail_reports.learned((), (), turn)
-        self.compactor.configure(self.context.routes.topics, turn)
 
     def on_fenced(self, turn: BrokerTurn) -> None:
         """End all work under the instance epoch."""
@@ -307,6 +307,13 @@ class BrokerParts:
         """Return the brokers that should replicate from this one and are silent."""
         return self.replicate_handler.unheard(now)
 
+    def _roles_applied(self, topics: list[str], turn: BrokerTurn) -> None:
+        """Follow changes of topics whose queues have their roles."""
+        self.fetchers.note_moves(topics)
+        self.compactor.configure(topics, turn)
+        self.isr_keeper.settle()
+        self.tail_reports.report(topics, turn)
+
     def _learned(self, topics: list[str], groups: list[str], turn: BrokerTurn) -> None:
         """Follow the broker's copy of the metadata, which went forward."""
         self.acceptor.cluster_id = self.context.routes.cluster_id
@@ -314,8 +321,6 @@ class BrokerParts:
         if settings is not self._settings:
             self._settings = settings
             self.context.settings.follow((each.scope, each.name, each.value) for each in settings)
-        # Roles depend on the lease, so it comes first.
-        self.context.lease.learned(self.context.routes.version)
         # What came with the loss of a right is not told any more.
         if self._rights != self.context.routes.access.changes:
             self._rights = self.context.routes.access.changes

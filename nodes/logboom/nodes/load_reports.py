@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from logboom.nodes.cluster.peer_connections import PeerConnections
@@ -18,7 +19,7 @@ from logboom.nodes.replica.replica_table import ReplicaTable
 from logboom.nodes.turn import BrokerTurn, Service
 from logboom.wire.messages import Ok
 from logboom.wire.name_servers import NameServers
-from logboom.wire.operation_messages import MAX_REPORTED, ReplicaLoad, ReportLoad
+from logboom.wire.operation_messages import ReplicaLoad, ReportLoad
 from logboom.wire.session import Reply
 from logboom.wire.stats import Statistics
 
@@ -30,6 +31,8 @@ RETRY_S: Final = 1.0
 """Seconds before a report that found no Raft leader is repeated."""
 FEW_REPLICAS: Final = 1_000
 """Replicas of a broker that reports more often while it gets some: a report of more is work."""
+LOADS_AT_ONCE: Final = 500
+"""Replicas in one part of a report: the next one waits for its answer."""
 MEAN_S: Final = 300.0
 """Seconds over which rates are means."""
 
@@ -53,6 +56,22 @@ class MeanRate:
             elapsed_s / self._age_s if self._age_s < MEAN_S else -math.expm1(-elapsed_s / MEAN_S)
         )
         self.per_s += weight * (rate - self.per_s)
+
+
+@dataclass(slots=True)
+class _Report:
+    """One report, of which parts are left to make."""
+
+    keys: list[QueueKey]
+    """All replicas when it began."""
+    parts: int
+    elapsed_s: float
+    """Seconds since the last one began."""
+    moved_in_per_s: int
+    moved_out_per_s: int
+    next: int = 0
+    rates: dict[QueueKey, tuple[MeanRate, MeanRate]] = field(default_factory=dict)
+    """The rates of the queues led here, of the parts so far."""
 
 
 class LoadReports(Service):
@@ -84,19 +103,19 @@ class LoadReports(Service):
         """Led queue → bytes in, bytes out."""
         self._moved: dict[str, int] = {}
         """Counter of moved bytes → its value at the last report."""
-        self._parts: list[ReportLoad] = []
-        """What is left to send of the report under way."""
+        self._report: _Report | None = None
+        """The report under way."""
         self._asking = False
 
     def fenced(self, turn: BrokerTurn) -> None:
         """Drop the report under way: it is another registration's."""
-        self._parts = []
+        self._report = None
         self._report_at = float("-inf")
 
     def step(self, turn: BrokerTurn) -> None:
         """Begin the report that is due."""
         if self._registration.registered and not self._asking and turn.mono >= self._report_at:
-            self._parts = self._report(turn)
+            self._begin(turn)
             self._send(turn)
 
     def deadline(self) -> float:
@@ -105,35 +124,47 @@ class LoadReports(Service):
             return float("inf")
         return self._report_at
 
-    def _report(self, turn: BrokerTurn) -> list[ReportLoad]:
+    def _begin(self, turn: BrokerTurn) -> None:
+        """Begin a report of all replicas; its parts are made one by one."""
         elapsed_s = 0.0 if self._looked_at is None else turn.mono - self._looked_at
         self._looked_at = turn.mono
         self._space.check(turn.mono)
-        replicas = self._queues.replicas
-        rates: dict[QueueKey, tuple[MeanRate, MeanRate]] = {}
-        loads = [self._load(replica, elapsed_s, rates) for replica in replicas.values()]
-        self._rates = rates
-        moved_in = self._moved_per_s("move_bytes_in", elapsed_s)
-        moved_out = self._moved_per_s("move_bytes_out", elapsed_s)
-        soon = len(loads) <= FEW_REPLICAS and self._gets_replicas()
+        keys = list(self._queues.replicas)
+        soon = len(keys) <= FEW_REPLICAS and self._gets_replicas()
         self._report_at = turn.mono + (MOVING_S if soon else REPORT_S)
-        count = max(1, math.ceil(len(loads) / MAX_REPORTED))
-        return [
-            ReportLoad(
-                0,
-                int(REPORT_S * 1000),
-                self._me,
-                self._registration.instance_epoch,
-                part,
-                count,
-                self._space.total,
-                max(0, self._space.free),
-                moved_in,
-                moved_out,
-                loads[part * MAX_REPORTED : (part + 1) * MAX_REPORTED],
-            )
-            for part in range(count)
+        self._report = _Report(
+            keys,
+            max(1, math.ceil(len(keys) / LOADS_AT_ONCE)),
+            elapsed_s,
+            self._moved_per_s("move_bytes_in", elapsed_s),
+            self._moved_per_s("move_bytes_out", elapsed_s),
+        )
+
+    def _part(self, report: _Report) -> ReportLoad:
+        """Make the next part of a report."""
+        begin = report.next * LOADS_AT_ONCE
+        replicas = map(self._queues.replicas.get, report.keys[begin : begin + LOADS_AT_ONCE])
+        loads = [
+            self._load(replica, report.elapsed_s, report.rates)
+            for replica in replicas
+            if replica is not None
         ]
+        report.next += 1
+        if report.next == report.parts:
+            self._rates = report.rates
+        return ReportLoad(
+            0,
+            int(REPORT_S * 1000),
+            self._me,
+            self._registration.instance_epoch,
+            report.next - 1,
+            report.parts,
+            self._space.total,
+            max(0, self._space.free),
+            report.moved_in_per_s,
+            report.moved_out_per_s,
+            loads,
+        )
 
     def _moved_per_s(self, counter: str, elapsed_s: float) -> int:
         total = self._stats.counters.get(counter, 0)
@@ -161,13 +192,15 @@ class LoadReports(Service):
 
     def _send(self, turn: BrokerTurn) -> None:
         """Send the next part."""
-        if not self._parts:
+        report = self._report
+        if report is None or report.next == report.parts:
+            self._report = None
             return
         self._asking = True
         epoch = self._registration.instance_epoch
         self._links.request(
             self._servers.leader(),
-            self._parts.pop(0),
+            self._part(report),
             turn,
             lambda reply, later: self._answered(epoch, reply, later),
             turn.mono + REPORT_S,
@@ -176,11 +209,11 @@ class LoadReports(Service):
     def _answered(self, epoch: int, reply: Reply, turn: BrokerTurn) -> None:
         self._asking = False
         if epoch != self._registration.instance_epoch:
-            self._parts = []
+            self._report = None
         elif isinstance(reply.message, Ok):
             self._send(turn)
         else:
-            self._parts = []
+            self._report = None
             if reply.error is not None and reply.error.code == "NOT_LEADER":
                 # The heartbeat finds the leader; it is asked a second later.
                 self._report_at = turn.mono + RETRY_S

@@ -3,11 +3,15 @@
 The broker acts as a leader only while it is registered, by metadata that is at least as new as its
 registration, and only in a newer epoch than any before. Otherwise it could act on leaderships of an
 earlier process (Q2).
+
+Thousands of queues change their roles at once when a broker registers or is fenced. They do so in
+slices, a turn each, so that heartbeats and requests go on meanwhile. Until the last one, the metadata
+counts as known up to the version before (`AppliedMetadata`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
@@ -26,6 +30,9 @@ from logboom.wire.view import QueueView, TopicView, first_epoch
 NAMED_ASIDE: Final = 20
 """Topics kept aside that STATS names."""
 
+QUEUES_AT_ONCE: Final = 128
+"""Queues that are given their roles in one turn."""
+
 
 class ReplicaRoles(Service):
     """Gives each replica its role."""
@@ -38,10 +45,18 @@ class ReplicaRoles(Service):
         replicate_handler: ReplicateHandler,
         fetchers: ReplicaFetchers,
         repair: ReplicaRepair,
+        on_applied: Callable[[list[str], BrokerTurn], None],
     ) -> None:
+        """Create roles that are unknown; `on_applied` gets topics whose queues have their roles."""
         self._me = context.me
         self._recoveries = 0
         """Those that the delisted replicas have outlived."""
+        self._applied = context.applied
+        self._on_applied = on_applied
+        self._pending: dict[str, None] = {}
+        """Topics whose queues have yet to get their roles, in the order of their changes."""
+        self._worked = False
+        """True if this turn has done a slice."""
         self._queues = context.queues
         self._routes = context.routes
         self._registration = context.registration
@@ -93,7 +108,7 @@ class ReplicaRoles(Service):
         self.resign(turn)
 
     def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
-        """Give the queues of changed topics their roles."""
+        """Give the queues of changed topics their roles, as many at once as one turn may."""
         self.apply(topics, turn)
 
     def figures(self, now: float) -> Figures:
@@ -138,7 +153,7 @@ class ReplicaRoles(Service):
         self.apply(list(self._routes.topics), turn)
 
     def apply(self, names: Iterable[str], turn: BrokerTurn) -> None:
-        """Give the queues of changed or removed topics their roles."""
+        """Give the queues of changed or removed topics their roles, in this turn and the next ones."""
         if self._swept != self._routes.lost_topic_ids and self._may_lead:
             self._swept = self._routes.lost_topic_ids
             self._sweep(turn)
@@ -147,13 +162,40 @@ class ReplicaRoles(Service):
             # What moved away before may be back by metadata that lacks the move.
             self._recoveries = self._routes.recoveries
             self._delisted.clear()
-        for name in dict.fromkeys(names):
+        self._pending.update(dict.fromkeys(names))
+        self._advance(turn)
+
+    def _advance(self, turn: BrokerTurn) -> None:
+        """Do one slice, unless this turn has done one."""
+        if self._worked and self._pending:
+            return
+        self._worked = True
+        slice_, left = self._take_slice()
+        if not left:
+            # Before the last ones get their roles, which are under this lease.
+            self._applied.reach(self._routes.version)
+        for name in slice_:
             topic = self._routes.topics.get(name)
             if topic is not None:
                 self._apply_topic(topic, turn)
                 continue
             for replica in self._queues.held(name) if self._may_follow else ():
                 self._end(replica, turn)
+        self._on_applied(slice_, turn)
+
+    def _take_slice(self) -> tuple[list[str], bool]:
+        """Take the topics of one slice; return them, and whether there are more."""
+        names: list[str] = []
+        room = QUEUES_AT_ONCE
+        for name in self._pending:
+            if room <= 0:
+                break
+            topic = self._routes.topics.get(name)
+            room -= 1 if topic is None else len(topic.queues)
+            names.append(name)
+        for name in names:
+            del self._pending[name]
+        return names, bool(self._pending)
 
     def _sweep(self, turn: BrokerTurn) -> None:
         """Remove the queues that were deleted in the meantime.
@@ -237,7 +279,10 @@ class ReplicaRoles(Service):
         return written and replica.epochs.last < first_epoch(recoveries)
 
     def step(self, turn: BrokerTurn) -> None:
-        """Delete the replicas that were moved away for longer than the grace."""
+        """Do the next slice, and delete the replicas that were moved away for longer than the grace."""
+        if self._pending:
+            self._advance(turn)
+        self._worked = False
         if not self._delisted or not self._may_follow:
             return
         for key, since in list(self._delisted.items()):
@@ -250,7 +295,9 @@ class ReplicaRoles(Service):
             self._delisted.pop(key, None)
 
     def deadline(self) -> float:
-        """Return when the next replica is to be deleted."""
+        """Return when the next slice is due, at once, or the next replica is to be deleted."""
+        if self._pending:
+            return float("-inf")
         if not self._delisted or not self._may_follow:
             return float("inf")
         return next(iter(self._delisted.values())) + self._settings.replica_delete_grace_s

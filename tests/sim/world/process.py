@@ -24,6 +24,7 @@ from logboom.wire.actor import (
 )
 from logboom.wire.event_table import EVENTS
 from tests.sim.world.network import GIVE_UP, Network
+from tests.sim.world.processor import Processor, counted
 from tests.sim.world.raft_disk import PowerLossError
 from tests.sim.world.scheduler import Clock, Scheduler, Timer
 from tests.sim.world.storage import IO_ERROR
@@ -75,6 +76,8 @@ class Process:
         self.storage = storage
         self.running = True
         self.paused = False
+        self.processor: Processor | None = None
+        """What turns cost by their work; None: a turn costs next to nothing, whatever it does."""
         self.after_turn: Callable[[], None] = lambda: None
         """Called when a turn's effects are under way: the checker looks on."""
         self.lost_power: Callable[[Process], None] = lambda _process: None
@@ -94,6 +97,10 @@ class Process:
         self._alarm_at = float("inf")
         """When this process looks at the deadline; before it, if that has moved since."""
         self._free_at = scheduler.now
+        self._working = False
+        """True while a turn is under way whose effects come at its end."""
+        self._held: Effects | None = None
+        """The effects of a turn whose work ended while the process was paused."""
         self._pauses = 0
         self._spins = 0
         self._max_unsynced_bytes = max_unsynced_bytes
@@ -128,6 +135,9 @@ class Process:
     def resume(self) -> None:
         """SIGCONT."""
         self.paused = False
+        held, self._held = self._held, None
+        if held is not None:
+            self._end_turn(held)
         if self.running:
             self.wake()
 
@@ -174,7 +184,7 @@ class Process:
     def _turn(self) -> None:
         self._due = float("inf")
         self._timer = None
-        if not self.running or self.paused:
+        if not self.running or self.paused or self._working:
             return
         inbox = self._inbox
         if self._max_unsynced_bytes is not None:
@@ -184,8 +194,13 @@ class Process:
             inbox.clear()
         else:
             events = [inbox.popleft() for _ in range(TURN_EVENTS)]
+        calls = 0
         try:
-            effects = self.core.handle(events, self.clock.instant())
+            if self.processor is None:
+                effects = self.core.handle(events, self.clock.instant())
+            else:
+                work = partial(self.core.handle, events, self.clock.instant())
+                effects, calls = counted(work)
         except PowerLossError:
             self.lost_power(self)
             return
@@ -193,7 +208,26 @@ class Process:
         dice = self._rng.random
         least, most = HICCUP if dice() < 0.0005 else TURN_COST
         self._free_at = self._scheduler.now + (least + (most - least) * dice())
+        if self.processor is not None:
+            self._free_at += self.processor.seconds(calls, events, effects)
+            self._working = True
+            self._scheduler.at(self._free_at, partial(self._end_turn, effects))
+            return
         self._perform(effects)
+        self._plan_next()
+
+    def _end_turn(self, effects: Effects) -> None:
+        """What a turn has brought about leaves when its work is done, unless that is cut short."""
+        if not self.running:
+            return
+        if self.paused:
+            self._held = effects
+            return
+        self._working = False
+        self._perform(effects)
+        self._plan_next()
+
+    def _plan_next(self) -> None:
         if not self.running:
             return
         deadline = self.core.deadline()

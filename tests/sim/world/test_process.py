@@ -11,6 +11,7 @@ from logboom.nodes.log.storage import WriteSet
 from logboom.wire.actor import Call, Effects, Event, Instant, PeerAddress, Received, Send, Synced
 from tests.sim.world.network import GIVE_UP, Network
 from tests.sim.world.process import Process
+from tests.sim.world.processor import Processor
 from tests.sim.world.scheduler import Clock, Scheduler
 from tests.sim.world.storage import SimulatedStorage
 from tests.sim.world.trace import BrokenProperty, Trace
@@ -180,3 +181,33 @@ def test_a_core_that_never_sleeps_is_caught() -> None:
     rig.a.wake()
     with pytest.raises(BrokenProperty, match="idle nodes sleep"):
         rig.run(30)
+
+
+def test_on_a_slow_processor_a_turn_lasts_as_long_as_its_work() -> None:
+    rig = Rig()
+    rig.run(0.1)
+    rig.a.processor = Processor(slowness=1e6)
+    rig.a.deliver(Call(Effects(sends=[Send("b:1", [b"said"])])))
+    rig.a.deliver(Call(Effects()))
+    rig.run(0.2)
+    turns = rig.script.turns
+    rig.a.deliver(Call(Effects()))
+    rig.run(0.2)
+    assert rig.script.turns == turns, "it is busy"
+    assert not any(isinstance(event, Received) for _, event in rig.other.got)
+    rig.run(30.0)
+    assert rig.script.turns > turns
+
+
+def test_what_a_slow_turn_says_leaves_at_its_end_and_a_pause_delays_it() -> None:
+    rig = Rig()
+    rig.run(0.1)
+    rig.a.processor = Processor(slowness=1e5)
+    rig.a.deliver(Call(Effects(sends=[Send("b:1", [b"said"])])))
+    rig.run(0.01)
+    rig.a.pause()
+    rig.run(5.0)
+    assert rig.other.got == []
+    rig.a.resume()
+    rig.run(5.0)
+    assert [e.frames for _, e in rig.other.got if isinstance(e, Received)] == [(b"said",)]

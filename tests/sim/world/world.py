@@ -67,6 +67,7 @@ class World:
         limits: Limits | None = None,
         name_server_settings: Callable[[str], Mapping[str, Any]] | None = None,
         broker_settings: Mapping[str, Any] | None = None,
+        raft: RaftConfig = RAFT,
     ) -> None:
         """`limits` None: as the program is shipped. `name_server_settings`: returns what else stands
         in the configuration of a name server that starts; `broker_settings`: in those of all
@@ -75,6 +76,7 @@ class World:
         self._name_server_settings = name_server_settings or (lambda _name: {})
         self._broker_settings = dict(broker_settings or {})
         self._limits = limits
+        self._raft = raft
         self._scrub_every_s = scrub_every_s
         self._follower_reads = follower_reads
         self.rng = random.Random(seed)
@@ -142,7 +144,7 @@ class World:
 
     def _add_name_server(self, member: NameServerMember, *, founder: bool) -> None:
         settings: dict[str, Any] = dict(self._limits.raft) if self._limits is not None else {}
-        raft = replace(RAFT, **settings)
+        raft = replace(self._raft, **settings)
         config = NameServerConfig(
             id=member.id,
             listen=member.endpoint,

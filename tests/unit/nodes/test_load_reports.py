@@ -57,7 +57,7 @@ def test_it_has_the_size_of_each_replica_and_the_rates_of_what_is_led() -> None:
 
 
 def test_a_large_report_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_reports, "MAX_REPORTED", 2)
+    monkeypatch.setattr(load_reports, "LOADS_AT_ONCE", 2)
     rig = Rig()
     rig.lead(queues=5)
     rig.settle(REPORT_S)

@@ -82,12 +82,14 @@ class LeaderDuties:
 
     def wake(self, now: float) -> None:
         """Begin a turn; after a stall of more than a lease, give every broker a full session."""
-        away = self._turned is not None and now - self._turned > LEASE_MS / 1000
+        away_s = 0.0 if self._turned is None else now - self._turned
         self._turned = self._now = now
         self._targets.begin_turn()
         self.moves.wake(now)
-        if away:
+        if away_s > LEASE_MS / 1000:
             self.liveness.grant_all(self._node.state.cluster.brokers.values(), now)
+        else:
+            self.liveness.forgive(away_s, now)
 
     def follow(self, now: float) -> None:
         """Follow a change of brokers in the replicated state."""

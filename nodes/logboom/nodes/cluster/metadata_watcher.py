@@ -23,7 +23,11 @@ HOLD_MS: Final = 10_000
 GRACE: Final = 1.0
 """Seconds after which another name server is asked: beyond the hold, or without a session."""
 BEHIND: Final = 0.5
-"""Seconds for which a WATCH must have been held before its holder counts as lagging behind."""
+"""Seconds for which a WATCH must have been held before its holder counts as lagging behind. It doubles
+with each WATCH that was left so, until one is answered: to build an answer of thousands of queues and
+to carry it takes time, and asking again begins anew."""
+MOST_BEHIND: Final = 8.0
+"""Maximum of these seconds."""
 
 
 class MetadataWatcher(Service):
@@ -57,6 +61,7 @@ class MetadataWatcher(Service):
         self._wants_all = False
         """True if changes of access rules came that this broker has no copy of."""
         self.failures = 0
+        self._behind_s = BEHIND
 
     def step(self, turn: BrokerTurn) -> None:
         """Send the WATCH if it is due, or leave a name server that is not connected."""
@@ -95,11 +100,12 @@ class MetadataWatcher(Service):
             version > self._routes.version
             and self._asked is not None
             and self._endpoint is not None
-            and turn.mono - self._asked_at > BEHIND
+            and turn.mono - self._asked_at > self._behind_s
         ):
             self._asked.cancel()
             self._asked = None
             self._endpoint = self._servers.leader()
+            self._behind_s = min(MOST_BEHIND, 2 * self._behind_s)
             self._ask_at = turn.mono
             self.step(turn)
 
@@ -119,6 +125,7 @@ class MetadataWatcher(Service):
         self._asked = None
         if isinstance(reply.message, WatchResult):
             self.failures = 0
+            self._behind_s = BEHIND
             self._ask_at = turn.mono
             view = endpoints_dialled(reply.message.view, encrypt=self._encrypt)
             before = self._routes.version

@@ -18,6 +18,7 @@ from logboom.nodes.config import HEARTBEAT
 from logboom.nodes.turn import BrokerTurn, Figures, Service
 from logboom.wire.actor import note
 from logboom.wire.commands import CommandResult, RegisterBroker
+from logboom.wire.errors import TimedOut
 from logboom.wire.features import SOFTWARE
 from logboom.wire.messages import Heartbeat, HeartbeatGranted
 from logboom.wire.name_servers import NameServers
@@ -25,6 +26,9 @@ from logboom.wire.session import Reply
 
 RETRY: Final = 0.1
 """Seconds before a heartbeat is repeated that found no Raft leader."""
+USEFUL_S: Final = 2.0
+"""Seconds for which the answer to a heartbeat is awaited, while later ones are under way: as long as
+a lease, which counts from sending it."""
 
 
 class RegistrationHost(Protocol):
@@ -74,7 +78,8 @@ class Registration(Service):
         self._host = host
         self._max_request_bytes = max_request_bytes
         self._attempts = 0
-        self._asking = False
+        self._asked: tuple[float, str] | None = None
+        """When, and whom, the last heartbeat asked; None if it was answered, or is overdue."""
         self._heartbeat_at = 0.0
         self._register_at = float("-inf")
         self._registering = False
@@ -94,14 +99,16 @@ class Registration(Service):
         if not self.registered:
             if not self._registering and turn.mono >= self._register_at:
                 self._register(turn)
-        elif not self._asking and turn.mono >= self._heartbeat_at:
-            self._beat(turn)
+        else:
+            self._give_up_overdue(turn)
+            if self._asked is None and turn.mono >= self._heartbeat_at:
+                self._beat(turn)
 
     def deadline(self) -> float:
         """Return when `step` is due next."""
         if not self.registered:
             return float("inf") if self._registering else self._register_at
-        beat_at = float("inf") if self._asking else self._heartbeat_at
+        beat_at = self._heartbeat_at if self._asked is None else self._asked[0] + HEARTBEAT
         return min(beat_at, self.lease.until) if self._held else beat_at
 
     def _watch_lease(self, turn: BrokerTurn) -> None:
@@ -122,6 +129,7 @@ class Registration(Service):
             return
         turn.out.notes.append(note("registration_lost", instance_epoch=self.instance_epoch))
         self.instance_epoch = self.version = -1
+        self._asked = None
         self.lease.end()
         self._proposals.drop_all()
         self._host.on_fenced(turn)
@@ -159,9 +167,9 @@ class Registration(Service):
         self.step(turn)
 
     def _beat(self, turn: BrokerTurn) -> None:
-        self._asking = True
         sent_at, epoch = turn.mono, self.instance_epoch
         endpoint = self._servers.leader()
+        self._asked = sent_at, endpoint
         silent = self._host.unheard(sent_at)
         timeout_ms = int(HEARTBEAT * 1000)
         message = Heartbeat(
@@ -179,22 +187,37 @@ class Registration(Service):
             message,
             turn,
             lambda reply, later: self._beaten(endpoint, sent_at, epoch, reply, later),
-            turn.mono + HEARTBEAT,
+            turn.mono + USEFUL_S,
         )
+
+    def _give_up_overdue(self, turn: BrokerTurn) -> None:
+        """Ask again where nothing has come for a second; what comes late still counts."""
+        if self._asked is None or turn.mono < self._asked[0] + HEARTBEAT:
+            return
+        endpoint = self._asked[1]
+        self._asked = None
+        text = f"no answer from {endpoint} to a heartbeat: is the node up? try `logboom doctor`"
+        again = self._servers.refused(endpoint, TimedOut(text))
+        self._heartbeat_at = turn.mono + (0.0 if again else RETRY)
 
     def _beaten(
         self, endpoint: str, sent_at: float, epoch: int, reply: Reply, turn: BrokerTurn
     ) -> None:
-        self._asking = False
         if epoch != self.instance_epoch:
             return
+        overdue = self._asked is None or self._asked[0] != sent_at
+        if not overdue:
+            self._asked = None
         if isinstance(reply.message, HeartbeatGranted):
             self._servers.accepted(endpoint)
             self.lease.granted(sent_at, reply.message.lease_ms, reply.message.version)
-            self._heartbeat_at = sent_at + HEARTBEAT
+            if not overdue:
+                self._heartbeat_at = sent_at + HEARTBEAT
             self._host.on_version(reply.message.version, turn)
         elif reply.error is not None and reply.error.code == "FENCED":
             self.end(turn)
+        elif overdue:
+            return
         elif reply.error is not None and self._servers.refused(endpoint, reply.error):
             self._heartbeat_at = turn.mono
         else:

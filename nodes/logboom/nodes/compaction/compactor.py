@@ -7,7 +7,7 @@ cannot be read is damage of the replica like any other (Q14).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
@@ -76,10 +76,6 @@ class Compactor(Service):
         if self._spent is None:
             return self._worked_at + PASS_INTERVAL_S
         return self._worked_at + self._spent / self._settings.compaction_messages_per_s
-
-    def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
-        """Follow changes of topics that begin or end their compaction."""
-        self.configure(topics, turn)
 
     def figures(self, now: float) -> Figures:
         """Return how many queues have yet to fetch copies."""

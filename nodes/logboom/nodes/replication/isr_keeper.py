@@ -7,7 +7,6 @@ when the metadata has reached the version that the answer named.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from logboom.nodes.broker_context import BrokerContext
@@ -16,8 +15,9 @@ from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.turn import BrokerTurn, Service
 from logboom.wire.commands import AlterIsr, CommandResult, IsrChange
 
-MAX_REQUEST_BYTES: Final = 48 * 1024
-"""Bytes of changes in one command, slightly below the 60 KiB that a log entry can hold."""
+MAX_REQUEST_BYTES: Final = 12 * 1024
+"""Bytes of changes in one command: of a hundred queues or so, since every name server applies them in
+one turn. A log entry could hold 60 KiB."""
 
 
 class _IsrRequest(NamedTuple):
@@ -40,6 +40,7 @@ class IsrKeeper(Service):
         self._out_of_sync_s = context.config.out_of_sync_ms / 1000
         self._queues = context.queues
         self._routes = context.routes
+        self._applied = context.applied
         self._registration = context.registration
         self._proposals = context.proposals
         self._stats = context.stats
@@ -136,7 +137,7 @@ class IsrKeeper(Service):
                 self._refused(wish, turn.mono)
             wish.pending.resolved_at = result.version
             self._unsettled[wish.replica.key] = wish.replica
-        self._settle()
+        self.settle()
         self.propose(turn)
 
     def _refused(self, wish: _IsrRequest, now: float) -> None:
@@ -146,17 +147,13 @@ class IsrKeeper(Service):
             if progress is not None:
                 progress.pause_until = now + REFUSED_PAUSE
 
-    def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
-        """End the changes whose outcome the metadata now contains."""
-        self._settle()
-
-    def _settle(self) -> None:
-        """End the changes of a queue whose outcome is known from newer metadata or an answer."""
+    def settle(self) -> None:
+        """End the changes whose outcome is known from an answer, or the roles here (Q6)."""
         for key, replica in list(self._unsettled.items()):
             leading = replica.leading
             if leading is None or leading.pending is None:
                 del self._unsettled[key]
-            elif leading.settle(self._routes.version):
+            elif leading.settle(self._applied.version):
                 del self._unsettled[key]
                 self._queues.recount(replica)
 

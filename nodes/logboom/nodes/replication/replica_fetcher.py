@@ -8,7 +8,8 @@ request that the leader holds is replaced when there is something new to report.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
@@ -26,7 +27,7 @@ from logboom.nodes.replication.move_budget import (
 )
 from logboom.nodes.turn import LOOKED_PER_STEP, BrokerTurn, Figures, Service
 from logboom.wire.batch import validate_batch
-from logboom.wire.errors import DamagedBatch, DataDamaged
+from logboom.wire.errors import DamagedBatch, DataDamaged, TimedOut
 from logboom.wire.frames import Frame
 from logboom.wire.messages import FollowerPosition, QueueAnswer, Replicate, Replicated
 from logboom.wire.session import Reply
@@ -35,6 +36,10 @@ from logboom.wire.stats import Statistics
 
 GRACE: Final = 1.0
 """Seconds beyond the hold after which a request is given up."""
+MOST_LATE: Final = 3
+"""Answers too late in a row, each of which doubles the grace of the next request."""
+NAMED_AT_ONCE: Final = 128
+"""Queues with which a leader is made acquainted by one request: each costs it work."""
 STALE_PAUSE: Final = 0.05
 """Seconds before a queue is requested again from a leader that does not (yet) lead it in our epoch.
 """
@@ -59,6 +64,9 @@ class ReplicaFetcher:
         self.replicas: dict[QueueKey, Replica] = {}
         self.changed: dict[QueueKey, None] = {}
         """Queues to name in the next request."""
+        self.unnamed: dict[QueueKey, None] = {}
+        """Queues that the leader does not know from this session in their epoch, so that it sends
+        nothing of them: they are named some at a time."""
         self.gone: dict[QueueKey, None] = {}
         self.unsynced: dict[QueueKey, int] = {}
         """Queues whose appends must reach the disk first, and the token of their turn."""
@@ -77,6 +85,10 @@ class ReplicaFetcher:
         self.waited = ThrottledTime(stats)
         self.asked: RequestHandle | None = None
         self.failures = 0
+        self.curt = False
+        """True if the request under way is not held by the leader, since more is to be named."""
+        self.late = 0
+        """Requests in a row whose answers came too late, if at all."""
         self.ask_at = float("-inf")
 
 
@@ -133,7 +145,8 @@ class ReplicaFetchers(Service):
             # Entries of its last leader, or of its own leadership, are not on disk yet.
             fetcher.unsynced[replica.key] = self._queues.token_of(replica)
         else:
-            fetcher.changed[replica.key] = None
+            fetcher.changed.pop(replica.key, None)
+            fetcher.unnamed[replica.key] = None
 
     def name_anew(self, replica: Replica) -> None:
         """Name a followed queue in the next request, because there is something new to report."""
@@ -148,6 +161,7 @@ class ReplicaFetchers(Service):
             if leader == keep or fetcher.replicas.pop(replica.key, None) is None:
                 continue
             fetcher.changed.pop(replica.key, None)
+            fetcher.unnamed.pop(replica.key, None)
             fetcher.stale.pop(replica.key, None)
             fetcher.unsynced.pop(replica.key, None)
             fetcher.whole.pop(replica.key, None)
@@ -162,17 +176,20 @@ class ReplicaFetchers(Service):
         self.renew(-1)
 
     def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
-        """Follow the moves of changed topics, and reconnect to brokers at new endpoints."""
-        for replica in (each for name in topics for each in self._queues.held(name)):
-            fetcher = self._fetchers.get(replica.leader or "")
-            if fetcher is not None and replica.key in fetcher.replicas:
-                self._note_move(fetcher, replica)
+        """Reconnect to brokers at new endpoints."""
         for fetcher in list(self._fetchers.values()):
             broker = self._routes.brokers.get(fetcher.leader)
             if broker is not None and broker.endpoint != fetcher.endpoint:
                 self._abandon(fetcher)
                 begun = self._begin(fetcher.leader, broker.endpoint)
                 begun.replicas, begun.moving = fetcher.replicas, fetcher.moving
+
+    def note_moves(self, topics: Iterable[str]) -> None:
+        """Follow the moves of changed topics."""
+        for replica in (each for name in topics for each in self._queues.held(name)):
+            fetcher = self._fetchers.get(replica.leader or "")
+            if fetcher is not None and replica.key in fetcher.replicas:
+                self._note_move(fetcher, replica)
 
     def _begin(self, leader: str, endpoint: str) -> ReplicaFetcher:
         fetcher = ReplicaFetcher(leader, endpoint, self._rng.getrandbits(48), self._stats)
@@ -208,7 +225,7 @@ class ReplicaFetchers(Service):
             if fetcher.stale:
                 self._wake_stale(fetcher, turn.mono)
             if fetcher.asked is not None:
-                if not (fetcher.changed or fetcher.gone):
+                if fetcher.curt or not (fetcher.changed or fetcher.unnamed or fetcher.gone):
                     continue
                 # The leader holds a request that does not include this.
                 self._abandon(fetcher)
@@ -219,7 +236,7 @@ class ReplicaFetchers(Service):
         for key in [key for key, at in fetcher.stale.items() if at <= now]:
             del fetcher.stale[key]
             fetcher.gone.pop(key, None)
-            fetcher.changed[key] = None
+            fetcher.unnamed[key] = None
 
     def deadline(self) -> float:
         """Return when `ask` is due next."""
@@ -238,15 +255,19 @@ class ReplicaFetchers(Service):
             fetcher.ask_at = turn.mono + PAUSES[-1]
             return
         if fetcher.number < 0:
-            fetcher.changed = dict.fromkeys(fetcher.replicas)
+            fetcher.changed.clear()
+            fetcher.unnamed = dict.fromkeys(fetcher.replicas)
             fetcher.gone.clear()
             fetcher.stale.clear()
         fetcher.number += 1
         names = [
             _position(fetcher.replicas[key], rebuilds=key not in fetcher.whole)
-            for key in fetcher.changed
+            for key in self._take_named(fetcher)
         ]
-        wait_ms, moving_bytes = self._config.fetch_wait_ms, -1
+        # While there are more to name, the leader is not to hold the request.
+        fetcher.curt = bool(fetcher.unnamed)
+        wait_ms, moving_bytes = 0 if fetcher.curt else self._config.fetch_wait_ms, -1
+        grace_s = GRACE * 2 ** min(fetcher.late, MOST_LATE)
         if fetcher.moving:
             moving_bytes = fetcher.reserved = self._move_room(fetcher, turn.mono)
             self._budget.take(moving_bytes, turn.mono)
@@ -259,7 +280,7 @@ class ReplicaFetchers(Service):
                 fetcher.starved_until = turn.mono + wait_ms / 1000
         message = Replicate(
             0,
-            wait_ms + int(GRACE * 1000),
+            wait_ms + int(grace_s * 1000),
             self._config.id,
             self.instance_epoch,
             fetcher.session,
@@ -271,15 +292,26 @@ class ReplicaFetchers(Service):
             fetcher.heard,
             moving_bytes,
         )
-        fetcher.changed.clear()
         fetcher.gone.clear()
         fetcher.asked = self._links.request(
             fetcher.endpoint,
             message,
             turn,
             lambda reply, later: self._answered(fetcher, reply, later),
-            turn.mono + wait_ms / 1000 + GRACE,
+            turn.mono + wait_ms / 1000 + grace_s,
         )
+
+    @staticmethod
+    def _take_named(fetcher: ReplicaFetcher) -> list[QueueKey]:
+        """Take the queues to name in the next request: all that changed, and some unnamed ones."""
+        named = list(fetcher.changed)
+        fetcher.changed.clear()
+        for key in named:
+            fetcher.unnamed.pop(key, None)
+        more = list(islice(fetcher.unnamed, max(0, NAMED_AT_ONCE - len(named))))
+        for key in more:
+            del fetcher.unnamed[key]
+        return named + more
 
     def _move_room(self, fetcher: ReplicaFetcher, now: float) -> int:
         """Return how many bytes of moves a leader may send; leaders that wait take turns.
@@ -305,6 +337,11 @@ class ReplicaFetchers(Service):
         fetcher.reserved = 0
         if self._fetchers.get(fetcher.leader) is not fetcher:
             return
+        if isinstance(reply.error, TimedOut):
+            # The session goes on: what the leader has learned by it is not asked of it again.
+            fetcher.ask_at = turn.mono + PAUSES[min(fetcher.late, len(PAUSES) - 1)]
+            fetcher.late += 1
+            return
         if not isinstance(reply.message, Replicated):
             self._failed(fetcher, turn)
             return
@@ -312,7 +349,7 @@ class ReplicaFetchers(Service):
         if sum(map(_frames, answers)) != len(reply.batches):
             self._failed(fetcher, turn)
             return
-        fetcher.failures = 0
+        fetcher.failures = fetcher.late = 0
         self._stats.counters["replicated_bytes.in"] += sum(map(len, reply.batches))
         fetcher.heard = fetcher.number
         fetcher.ask_at = turn.mono
@@ -344,7 +381,9 @@ class ReplicaFetchers(Service):
         turn: BrokerTurn,
     ) -> None:
         if answer.status in ("STALE", "UNKNOWN", "DAMAGED"):
-            fetcher.stale[replica.key] = turn.mono + STALE_PAUSE
+            # A leader that has yet to take over thousands is not asked for all of them all the time.
+            pause_s = STALE_PAUSE * (1 + len(fetcher.stale) / NAMED_AT_ONCE)
+            fetcher.stale[replica.key] = turn.mono + pause_s
             return
         if answer.leader_epoch != replica.leader_epoch:
             fetcher.changed[replica.key] = None

@@ -53,6 +53,7 @@ class ReplicaRepair(Service):
         self._me = context.me
         self._queues = context.queues
         self._routes = context.routes
+        self._applied = context.applied
         self._registration = context.registration
         self._proposals = context.proposals
         self._stats = context.stats
@@ -116,12 +117,12 @@ class ReplicaRepair(Service):
         """
         if replica.key in self._unreported:
             return True
-        return self._reported.get(replica.key, -1) > self._routes.version
+        return self._reported.get(replica.key, -1) > self._applied.version
 
     def refusal(self, replica: Replica) -> LogboomError:
         """Build the error for a reader of the damaged position."""
         version = self._reported.get(replica.key)
-        if version is None or self._routes.version < version:
+        if version is None or self._applied.version < version:
             return Unavailable(
                 f"queue {replica.queue} of {replica.topic!r} is damaged here and moves to another "
                 "broker: ask again"
@@ -279,7 +280,7 @@ class ReplicaRepair(Service):
                 del self._reported[key]
                 continue
             topic = self._routes.topics.get(replica.topic)
-            if topic is None or self._routes.version < version:
+            if topic is None or self._applied.version < version:
                 continue
             view = topic.queues[replica.queue]
             if view.leader in (None, self._me) or self._me in view.isr:

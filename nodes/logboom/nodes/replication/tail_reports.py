@@ -2,7 +2,8 @@
 
 The name servers may have lost who was in sync, and moves. So no queue has a leader before enough of its
 replicas have told how far their logs go. A log cannot change while its queue has no leader, thus one
-report per leader epoch is enough.
+report per leader epoch is enough. It is made once the replica has its role by that metadata: before, it
+may still lead or follow as it did.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class TailReports(Service):
         self._me = context.me
         self._queues = context.queues
         self._routes = context.routes
+        self._applied = context.applied
         self._registration = context.registration
         self._proposals = context.proposals
         self._told: dict[QueueKey, int] = {}
@@ -36,8 +38,8 @@ class TailReports(Service):
         self._told.clear()
         self._complete = False
 
-    def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
-        """Report the logs of changed queues that have no leader."""
+    def report(self, topics: Sequence[str], turn: BrokerTurn) -> None:
+        """Report the logs of queues that have no leader, of topics whose queues have their roles."""
         routes, registration = self._routes, self._registration
         # Under older metadata a log may still be followed.
         if (
@@ -45,6 +47,9 @@ class TailReports(Service):
             or not registration.registered
             or routes.version < registration.version
         ):
+            return
+        if not self._complete and self._applied.version < routes.version:
+            # All are reported, once all have their roles.
             return
         replicas = self._of(topics) if self._complete else self._queues
         tails = [tail for each in replicas if (tail := self._tail(each)) is not None]

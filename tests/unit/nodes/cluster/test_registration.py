@@ -76,3 +76,16 @@ def test_q11_a_grant_to_an_old_instance_renews_no_lease() -> None:
     assert not lease.holds(rig.mono)
     rig.reply(rig.ns.take(Heartbeat), HeartbeatGranted(0, 2_000, rig.version))
     assert lease.until == rig.mono + 2.0
+
+
+def test_an_answer_that_comes_late_still_counts_from_sending() -> None:
+    """The next heartbeat is on its way by then; on a starved machine every answer may be late."""
+    rig = Rig()
+    rig.granting = False
+    rig.settle(1.0)
+    late, sent_at = rig.ns.take(Heartbeat), rig.mono
+    rig.settle(1.2)
+    assert rig.ns.count(Heartbeat) == 1, "it is asked again after a second"
+    lease = rig.broker.registration.lease
+    rig.reply(late, HeartbeatGranted(0, 2_000, rig.version))
+    assert lease.until == sent_at + 2.0
