@@ -81,6 +81,7 @@ def test_q11_a_grant_to_an_old_instance_renews_no_lease() -> None:
 def test_an_answer_that_comes_late_still_counts_from_sending() -> None:
     """The next heartbeat is on its way by then; on a starved machine every answer may be late."""
     rig = Rig()
+    rig.lead()
     rig.granting = False
     rig.settle(1.0)
     late, sent_at = rig.ns.take(Heartbeat), rig.mono
