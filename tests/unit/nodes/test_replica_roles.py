@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from logboom.nodes import replica_roles
 from logboom.nodes.log.keys import Position, queue_key
 from logboom.nodes.log.storage import WriteSet
 from logboom.wire.errors import NotLeader
@@ -273,3 +274,21 @@ def test_m4_no_grace_deletes_at_once() -> None:
     rig.lead(2, leader="broker-2", isr=OTHERS, replicas=OTHERS)
     rig.settle()
     assert rig.storage.content("log") == {}
+
+
+def test_q11_metadata_whose_roles_go_in_slices_is_not_known_before_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replica_roles, "QUEUES_AT_ONCE", 1)
+    rig = Rig()
+    rig.lead()
+    rig.settle()
+    known = rig.broker.context.applied.version
+    led = QueueView([ME], ME, 1, 1, [ME], [])
+    topics = [TopicView(f"t{n}", 10 + n, TopicConfig(), [led], 1) for n in range(4)]
+    rig.publish(*topics)
+    assert rig.broker.routes.version > known, "the copy is new"
+    assert rig.broker.context.applied.version == known, "but not all act by it yet"
+    rig.settle()
+    assert rig.broker.context.applied.version == rig.broker.routes.version
+    assert set(rig.broker.queues.led) == {(10 + n, 0) for n in range(4)}
