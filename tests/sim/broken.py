@@ -47,6 +47,7 @@ from tests.sim.breaks.harnesses import (
     verdict,
 )
 from tests.sim.breaks.queues import Patch
+from tests.sim.crowd_scenario import a_crowd_changes_hands, a_crowd_stands_still
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,13 @@ BREAKS: Final = (
         s.leases_from_the_answer,
         Directed(RULES_AT_BROKERS + "test_q11_the_lease_counts_from_sending_the_heartbeat"),
     ),
+    Break(
+        "Q11",
+        s.new_metadata_counts_at_once,
+        Directed(ROLES + "test_q11_metadata_whose_roles_go_in_slices_is_not_known_before_the_last"),
+    ),
+    Break("Q11", s.roles_change_all_at_once, Script(a_crowd_changes_hands), thorough=True),
+    Break("Q11", s.a_silence_of_all_fences_all, Script(a_crowd_stands_still)),
     Break(
         "Q12",
         s.state_runs_ahead,

@@ -15,6 +15,7 @@ from tests.sim.world.processor import Processor
 from tests.sim.world.trace import BrokenProperty
 from tests.sim.world.world import World
 
+TOPICS: Final = 250
 QUEUES_EACH: Final = 4
 """Queues of a topic."""
 UP_S: Final = 60.0
@@ -26,7 +27,8 @@ class CrowdScenario:
     def __init__(self, seed: int, topics: int) -> None:
         self.world = world = World(seed, raft=RaftConfig())
         self.topics = topics
-        self._slowness: float | None = None
+        self._slowness: tuple[float, float] | None = None
+        """Of brokers, and of name servers."""
         rng = random.Random(f"crowd of {seed}")
         endpoints = [machine.listeners["main"] for machine in world.nodes()]
         self.client = WireClient("operator", endpoints, rng)
@@ -57,17 +59,18 @@ class CrowdScenario:
         assert process is not None
         process.deliver(Call(action))
 
-    def slow_down(self, slowness: float) -> None:
-        """All nodes run at so small a part of their speed, from now on."""
-        self._slowness = slowness
+    def slow_down(self, slowness: float, name_servers: float | None = None) -> None:
+        """All nodes run at so small a part of their speed, from now on; name servers as told."""
+        self._slowness = slowness, slowness if name_servers is None else name_servers
         for machine in self.world.nodes():
             self._slow(machine.name)
 
     def _slow(self, name: str) -> None:
-        process = self.world.machines[name].process
+        machine = self.world.machines[name]
+        process = machine.process
         if process is not None and self._slowness is not None:
             process.processor = process.processor or Processor()
-            process.processor.slowness = self._slowness
+            process.processor.slowness = self._slowness[machine.kind != "broker"]
 
     def kill(self, name: str, seconds: float) -> None:
         """Kill a node, and start it again after some seconds."""
@@ -91,6 +94,13 @@ class CrowdScenario:
         """Return how often a broker that runs was fenced."""
         cores = [self.world.broker(machine.name) for machine in self.world.nodes("broker")]
         return sum(core.stats.counters.get("fencings", 0) for core in cores if core is not None)
+
+    def keep_sessions(self) -> None:
+        """Raises `BrokenProperty` if a broker that runs was fenced."""
+        if self.fencings():
+            raise BrokenProperty(
+                "brokers at work keep their sessions", f"{self.fencings()} fencings"
+            )
 
     def unsynced(self) -> int:
         """Return the number of queues that lack a leader or a member of their ISR."""
@@ -118,3 +128,28 @@ class CrowdScenario:
                 raise BrokenProperty(promise, f"not within {seconds} s: {self.unsynced()} queues")
             self.run(0.25)
         return scheduler.now - began
+
+
+def starved(topics: int, slowness: float, name_servers: float | None = None) -> CrowdScenario:
+    """A cluster that is whole, and slow from now on."""
+    crowd = CrowdScenario(1, topics)
+    crowd.come_up()
+    crowd.slow_down(slowness, name_servers)
+    crowd.run(5.0)
+    return crowd
+
+
+def a_crowd_changes_hands() -> None:
+    """A broker is killed and comes back, while all are so slow that its queues take seconds."""
+    crowd = starved(TOPICS, 200.0, 20.0)
+    crowd.kill("broker-1", 8.0)
+    crowd.run(12.0)
+    crowd.keep_sessions()
+
+
+def a_crowd_stands_still() -> None:
+    """All brokers of a starved cluster stand still for longer than a session."""
+    crowd = starved(TOPICS, 100.0)
+    crowd.pause_brokers(4.0)
+    crowd.run(5.0)
+    crowd.keep_sessions()

@@ -27,6 +27,7 @@ from tests.sim.recovery_scenario import RecoveryScenario
 from tests.sim.scenario import Scenario
 from tests.sim.subscription_scenario import SubscriptionScenario
 from tests.sim.transaction_scenario import TransactionScenario
+from tests.sim.world.complaints import FALLEN
 from tests.sim.world.trace import BrokenProperty
 
 
@@ -170,7 +171,7 @@ class Script:
         return f"script “{self.play.__name__.replace('_', ' ')}”"
 
     def run(self, _seed: int) -> None:
-        """Raises `BrokenPromiseError`."""
+        """Raises `BrokenPromiseError` or `BrokenProperty`."""
         self.play()
 
 
@@ -232,10 +233,12 @@ def verdict(harness: Harness, seed: int) -> str:
     try:
         harness.run(seed)
     except Failed as error:
-        if not isinstance(error.__cause__, BrokenProperty):
+        if not isinstance(error.__cause__, BrokenProperty) or error.promise == FALLEN:
             # A program that falls over has not noticed anything.
             raise
         return error.promise
+    except BrokenProperty as error:
+        return error.name
     except BrokenPromiseError as error:
         return _raft_promise(error)
     except RaftError as error:

@@ -77,7 +77,15 @@ def leads_by_old_metadata(patch: Patch) -> None:
 def a_start_ends_no_leadership(patch: Patch) -> None:
     """Q2: registering leaves leaderships and their epochs as they were."""
 
-    def restart(cluster: ClusterState, broker: KnownBroker, change: broker_commands.Change) -> None:
+    def restart(
+        cluster: ClusterState,
+        broker: KnownBroker,
+        change: broker_commands.Change,
+        _former: str,
+        *,
+        suspect: bool,
+    ) -> None:
+        del suspect
         for queue in broker.queues:
             after = change(queue.standing, queue.need)
             if after.leader is None:

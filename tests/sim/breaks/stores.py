@@ -11,8 +11,10 @@ from rocksdict import DBRecoveryMode
 
 from logboom.client.fetch.fetcher import Fetcher
 from logboom.client.subscriptions.subscribed_queue import SubscribedQueue
+from logboom.metadata.duties.liveness import Liveness
 from logboom.metadata.state import broker_commands, leadership_commands, loss_commands
 from logboom.metadata.tables import cluster_state, replica_set
+from logboom.nodes import replica_roles
 from logboom.nodes.cluster.lease import Lease
 from logboom.nodes.cluster.registration import Registration
 from logboom.nodes.disk import rocks_storage
@@ -23,6 +25,7 @@ from logboom.nodes.disk.write_journal import WriteJournal
 from logboom.nodes.log import index
 from logboom.nodes.log.keys import Position
 from logboom.nodes.replica import replica
+from logboom.nodes.replica_roles import ReplicaRoles
 from logboom.nodes.replication import loss_reports
 from logboom.wire.actor import Synced
 from tests.sim.world.process import Process
@@ -78,6 +81,27 @@ def append_time_follows_the_clock(patch: Patch) -> None:
 def leases_never_end(patch: Patch) -> None:
     """Q11: a leader whose lease has expired still answers the ends of its queues."""
     patch.setattr(Lease, "holds", lambda self, _now: self.until > float("-inf"))
+
+
+def roles_change_all_at_once(patch: Patch) -> None:
+    """Q11: a broker gives thousands of queues their roles in one turn, without a heartbeat."""
+    patch.setattr(replica_roles, "QUEUES_AT_ONCE", 1 << 30)
+
+
+def a_silence_of_all_fences_all(patch: Patch) -> None:
+    """Q11: a session counts only what is heard of its own broker, whoever else is silent."""
+    patch.setattr(Liveness, "_end", lambda _self, session, _latest: session.ends)
+
+
+def new_metadata_counts_at_once(patch: Patch) -> None:
+    """Q11: metadata counts as known before all replicas have their roles by it."""
+    advance = vars(ReplicaRoles)["_advance"]
+
+    def early(self: ReplicaRoles, turn: BrokerTurn) -> None:
+        advance(self, turn)
+        vars(self)["_applied"].reach(vars(self)["_routes"].version)
+
+    patch.setattr(ReplicaRoles, "_advance", early)
 
 
 def leases_from_the_answer(patch: Patch) -> None:

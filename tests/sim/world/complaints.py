@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import logging
 from types import TracebackType
+from typing import Final
 
 from tests.sim.world.trace import BrokenProperty
+
+FALLEN: Final = "no handler fails"
+"""The promise that is broken by a program that falls over."""
 
 
 class Complaints(logging.Handler):
@@ -44,4 +48,4 @@ class Complaints(logging.Handler):
     def judge(self) -> None:
         """Raises `BrokenProperty` if anybody complained."""
         if self._heard:
-            raise BrokenProperty("no handler fails", self._heard[0])
+            raise BrokenProperty(FALLEN, self._heard[0])

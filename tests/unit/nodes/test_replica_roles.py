@@ -276,19 +276,18 @@ def test_m4_no_grace_deletes_at_once() -> None:
     assert rig.storage.content("log") == {}
 
 
-def test_q11_metadata_whose_roles_go_in_slices_is_not_known_before_the_last(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(replica_roles, "QUEUES_AT_ONCE", 1)
+def test_q11_metadata_whose_roles_go_in_slices_is_not_known_before_the_last() -> None:
     rig = Rig()
     rig.lead()
     rig.settle()
     known = rig.broker.context.applied.version
     led = QueueView([ME], ME, 1, 1, [ME], [])
     topics = [TopicView(f"t{n}", 10 + n, TopicConfig(), [led], 1) for n in range(4)]
-    rig.publish(*topics)
-    assert rig.broker.routes.version > known, "the copy is new"
-    assert rig.broker.context.applied.version == known, "but not all act by it yet"
-    rig.settle()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica_roles, "QUEUES_AT_ONCE", 1)
+        rig.publish(*topics)
+        assert rig.broker.routes.version > known, "the copy is new"
+        assert rig.broker.context.applied.version == known, "but not all act by it yet"
+        rig.settle()
     assert rig.broker.context.applied.version == rig.broker.routes.version
     assert set(rig.broker.queues.led) == {(10 + n, 0) for n in range(4)}

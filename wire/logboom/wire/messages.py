@@ -296,8 +296,9 @@ class FollowerPosition(Struct, frozen=True, array_like=True):
 class Replicate(Request, array_like=True):
     """One long poll per leader broker, which names only queues whose position changed.
 
-    `session` and `number` make it incremental: number 0 opens a session and names all queues;
-    the leader answers Failure CONFLICT if it does not know the session at this number.
+    `session` and `number` make it incremental: number 0 opens a session, whose first
+    requests name all queues; the leader answers Failure CONFLICT if it does not know the session
+    at this number.
     """
 
     broker: Name

@@ -199,3 +199,26 @@ def test_the_raft_leader_is_watched_once_it_is_heard() -> None:
     rig.refuse(leader.take(Watch), cut_off, "ns2:7701")
     rig.settle(0.1)
     assert (rig.ns.count(Watch), leader.count(Watch)) == (1, 0)
+
+
+def test_a_watch_that_seems_to_lag_is_given_longer_each_time_until_one_is_answered() -> None:
+    rig = Rig()
+    rig.publish(topic("a", 1))
+    behind = rig.broker.routes.version
+
+    def left_after() -> float:
+        """Seconds until the WATCH that waits is replaced, while a newer version is told of."""
+        rig.ns.asked.clear()
+        rig.version += 1
+        began = rig.mono
+        while not rig.ns.count(Watch):
+            rig.settle(0.1)
+            rig.within(lambda turn: watcher.heard_of(rig.version, turn))
+            assert rig.mono - began < 20.0
+        return rig.mono - began
+
+    watcher = rig.broker.parts.metadata_watcher
+    assert [round(left_after(), 1) for _ in range(3)] == pytest.approx([0.6, 1.1, 2.1], abs=0.11)
+    assert rig.broker.routes.version == behind
+    rig.publish(topic("a", 1))
+    assert left_after() == pytest.approx(0.6, abs=0.11)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logboom.nodes.log.keys import Position
+from logboom.nodes.replication import replica_fetcher
 from logboom.wire.errors import Unavailable
 from logboom.wire.messages import FetchStatus, QueueAnswer, Replicate, Replicated
 from tests.sim.world.storage import SimulatedStorage
@@ -95,6 +96,53 @@ def test_a_leader_that_says_nothing_is_asked_again() -> None:
     assert waiting(rig) == 1
     rig.settle(1.6)
     assert waiting(rig) >= 1
+
+
+def test_a_leader_is_told_of_many_queues_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_fetcher, "NAMED_AT_ONCE", 2)
+    rig = follower(queues=5)
+    first = replicated(rig, flowing(2, 0, 1), frames=[entry(0, 2)])
+    assert ([q.queue for q in first.queues], first.wait_ms) == ([0, 1], 0), "it is not to be held"
+    second = replicated(rig)
+    assert second.session == first.session
+    assert [(q.queue, q.offset) for q in second.queues] == [(0, 1), (2, 0)], (
+        "what is new comes first"
+    )
+    assert [q.queue for q in replicated(rig).queues] == [3, 4]
+    last = replicated(rig)
+    assert (last.queues, last.wait_ms) == ([], 500)
+    assert last.number == 3
+
+
+def test_a_request_is_not_replaced_for_queues_that_wait_for_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replica_fetcher, "NAMED_AT_ONCE", 1)
+    rig = follower(queues=3)
+    assert waiting(rig) == 1
+    rig.settle(0.3)
+    assert waiting(rig) == 0
+
+
+def test_a_request_that_is_answered_too_late_ends_no_session_and_the_next_waits_longer() -> None:
+    rig = follower(queues=2)
+    station = rig.stations["b2:7711"]
+    first = asked = station.take(Replicate)
+    wait_s = first.wait_ms / 1000
+    assert len(first.queues) == 2
+    for grace_s in (1, 2, 4, 8, 8):
+        assert asked.timeout_ms == first.wait_ms + 1000 * grace_s
+        rig.settle(wait_s + grace_s - 0.01)
+        assert station.count(Replicate) == 0, "it is still waited for"
+        while not station.count(Replicate):
+            rig.mono = min(rig.mono + 1.0, rig.broker.deadline() or rig.mono)
+            rig.turn()
+        asked, before = station.take(Replicate), asked
+        assert (asked.session, asked.number) == (first.session, before.number + 1)
+        assert asked.queues == [], "they were named"
+        assert asked.heard == first.heard, "the leader sends again what was not taken"
+    rig.reply(asked, Replicated(0, []), endpoint="b2:7711")
+    assert station.take(Replicate).timeout_ms == first.timeout_ms, "the leader keeps up again"
 
 
 def test_the_hw_follows_the_leader_up_to_the_own_end() -> None:
