@@ -301,7 +301,7 @@ def discard_lost(topic_id: int, *, yes: Confirmed = False, servers: OperatorServ
     """Give up a topic that the name servers have lost: brokers delete what they kept of it.
 
     After `logboom name-server recover`, brokers keep the replicas of topics that the survivor has never
-    heard of. `logboom doctor` names their ids, and RUNBOOKS.md tells what can be done first.
+    heard of. `logboom doctor` names their ids, and OPERATING.md tells what to do first.
 
     For example:
 

@@ -669,9 +669,8 @@ class NameServer:
             peer,
             message,
             len(entry),
-            self.cluster.groups,
-            self.cluster.features,
-            self.cluster.recoveries,
+            self.cluster,
+            current=self.serving,
         )
         if error is None:
             members = name_servers(self.cluster, self._founders)

@@ -31,7 +31,7 @@ from logboom.wire.operation_commands import AlterSettings, EndFilling, RaiseFeat
 from logboom.wire.settings import check_values, find_setting
 
 if TYPE_CHECKING:
-    from logboom.metadata.tables.cluster_state import Topic
+    from logboom.metadata.tables.cluster_state import ClusterState, Topic
     from logboom.metadata.tables.consumer_groups import ConsumerGroups
 
 LEADERS_OWN: Final = (
@@ -119,9 +119,9 @@ def refuse_proposal(
     peer: PeerSession,
     message: Propose,
     size: int,
-    groups: ConsumerGroups,
-    features: int,
-    recoveries: int,
+    cluster: ClusterState,
+    *,
+    current: bool,
 ) -> LogboomError | None:
     """Return why a command may not enter the log, or None.
 
@@ -129,11 +129,10 @@ def refuse_proposal(
         peer: who proposes it.
         message: the proposal.
         size: bytes of its entry.
-        groups: the consumer groups.
-        features: the features level of the cluster.
-        recoveries: how often a name server went on alone.
+        cluster: the state of this name server.
+        current: whether it contains everything that was committed before this leader's term.
     """
-    command = message.command
+    command, features = message.command, cluster.features
     if isinstance(command, LEADERS_OWN):
         text = f"{type(command).__name__} is made by the raft leader alone"
         return Refused(text, "UNAUTHENTICATED")
@@ -148,12 +147,16 @@ def refuse_proposal(
             f"{features}: upgrade all nodes, then `logboom cluster upgrade finalize`"
         )
         return InvalidRequest(text)
-    if isinstance(command, DiscardLostTopic) and not recoveries:
+    if isinstance(command, DiscardLostTopic) and not cluster.recoveries:
         # An older name server would stop at it; one that knows of a recovery is none.
         text = "no name server ever went on alone: the name servers have lost no topic"
         return InvalidRequest(text, "UNKNOWN_TOPIC")
     if isinstance(command, RegisterBroker) and command.features < features:
         return InvalidRequest(upgrade_text(command.broker, command.features, features))
+    if isinstance(command, RegisterBroker) and current:
+        fault = _lost_fault(command, cluster)
+        if fault is not None:
+            return InvalidRequest(fault)
     if isinstance(command, RegisterBroker):
         fault = announced_fault([command.endpoint, *(each.endpoint for each in command.listeners)])
         if fault is not None:
@@ -164,7 +167,7 @@ def refuse_proposal(
     ):
         text = f"topic name {command.name!r} is not allowed: %RETRY% and %DLQ% are the system's"
         return InvalidRequest(text, "INVALID_NAME")
-    fault = _strategy_fault(command, groups)
+    fault = _strategy_fault(command, cluster.groups)
     return None if fault is None else InvalidRequest(fault)
 
 
@@ -193,6 +196,23 @@ def refuse_message_size(
             )
             return InvalidRequest(text)
     return None
+
+
+def _lost_fault(command: RegisterBroker, cluster: ClusterState) -> str | None:
+    """Return why a broker knows of more than was ever decided here, or None (R15).
+
+    Numbers that it knows would be given out again, and its replicas taken for those of other topics.
+    """
+    if command.topic_id >= cluster.next_topic_id:
+        known = f"has a replica of topic {command.topic_id}, the next one here is {cluster.next_topic_id}"
+    elif command.version > cluster.version:
+        known = f"knows metadata version {command.version}, here it is {cluster.version}"
+    else:
+        return None
+    return (
+        f"{command.broker} {known}: the name servers were restored from an older copy. Stop them all, let "
+        "one go on with `logboom name-server recover --restored`, and add the others anew"
+    )
 
 
 def _strategy_fault(command: AnyCommand, groups: ConsumerGroups) -> str | None:

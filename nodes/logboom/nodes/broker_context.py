@@ -109,7 +109,19 @@ def make_context(
         announced_listeners(config),
         FEATURES,
     )
-    registration = Registration(command, links, servers, proposals, host, config.max_request_bytes)
+    routes = Routes()
+    registration = Registration(
+        command,
+        links,
+        servers,
+        proposals,
+        host,
+        config.max_request_bytes,
+        lambda: (
+            max((topic for topic, _ in queues.replicas), default=0),
+            max(0, routes.version),
+        ),
+    )
     return BrokerContext(
         config=config,
         settings=settings,
@@ -120,7 +132,7 @@ def make_context(
         space=SpaceGauge(storage, settings),
         disk_speed=DiskSpeed(),
         acceptor=acceptor,
-        routes=Routes(),
+        routes=routes,
         groups=GroupRoutes(members_at=config.id),
         links=links,
         servers=servers,

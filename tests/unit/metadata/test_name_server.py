@@ -25,6 +25,7 @@ from logboom.wire.commands import (
     AlterTopic,
     Barrier,
     CreateTopic,
+    DiscardLostTopic,
     FenceBroker,
     IsrChange,
     NewTerm,
@@ -295,6 +296,39 @@ def test_a_broker_that_nobody_can_dial_is_refused_before_the_log(end: str) -> No
         assert "b advertises an address: " in answer.text
         assert "\n" not in answer.text
     assert not group.core(group.leader()).cluster.brokers
+
+
+def test_r15_a_broker_that_knows_more_than_was_decided_is_refused() -> None:
+    """The name servers were restored from a copy that is older than what it knows."""
+    group = Group(size=1)
+    leader = group.leader()
+    group.register("a")
+    cluster = group.core(leader).cluster
+    good = RegisterBroker("b", "s", "i", "b:1", "", False, 0, features=FEATURES)
+    for odd, said in (
+        ({"topic_id": cluster.next_topic_id}, "has a replica of topic 1"),
+        ({"version": cluster.version + 1}, "knows metadata version"),
+    ):
+        command = msgspec.structs.replace(good, **odd)
+        answer = group.ask(leader, Propose(0, 1_000, "b", 1, command), "broker")
+        assert isinstance(answer, LogboomError)
+        assert said in answer.text
+        assert "recover --restored" in answer.text
+    assert "b" not in cluster.brokers
+    command = msgspec.structs.replace(
+        good, topic_id=cluster.next_topic_id - 1, version=cluster.version
+    )
+    assert group.propose(command, "broker").code == ""
+
+
+def test_a_topic_is_given_up_only_after_a_recovery() -> None:
+    """An older name server would stop at the command."""
+    group = Group(size=1)
+    index = group.core(group.leader()).raft.last_index
+    answer = group.ask(group.leader(), Propose(0, 1_000, "x", 1, DiscardLostTopic(1)), "operator")
+    assert isinstance(answer, LogboomError)
+    assert answer.code == "UNKNOWN_TOPIC"
+    assert group.core(group.leader()).raft.last_index == index
 
 
 def test_listeners_that_nobody_can_dial_are_not_noted() -> None:

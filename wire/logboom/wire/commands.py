@@ -63,6 +63,11 @@ class RegisterBroker(Command, frozen=True, array_like=True):
     listeners: list[ListenerView] = msgspec.field(default_factory=list)
     features: int = 0
     """Features level of the broker's software, which must be that of the cluster at least."""
+    topic_id: int = 0
+    """The greatest id of a topic of which it holds a replica."""
+    version: int = 0
+    """The newest metadata version that it knows. Name servers that are behind either have lost what they
+    had decided: they were restored from a copy (R15)."""
 
 
 class FenceBroker(Command, frozen=True, array_like=True):

@@ -99,7 +99,7 @@ def _counters(name: str, counters: Mapping[str, Any]) -> Iterator[CheckResult]:
             f"{counters.get('topics_aside', '?')}: they stay on its disk"
         )
         fix = (
-            "see docs/RUNBOOKS.md, A topic that the name servers have lost; "
+            "see docs/OPERATING.md, A lost majority of the name servers; "
             "`logboom topic discard-lost ID` deletes one for good"
         )
         yield CheckResult(f"lost topics of {name}", "warning", found, fix)

@@ -7,6 +7,7 @@ registration. A broker that is fenced while it runs registers again, under a new
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from msgspec.structs import replace
@@ -58,11 +59,13 @@ class Registration(Service):
         proposals: ProposalQueue,
         host: RegistrationHost,
         max_request_bytes: int = 0,
+        newest: Callable[[], tuple[int, int]] = lambda: (0, 0),
     ) -> None:
         """Create an unregistered broker.
 
         `command` registers this process; each attempt numbers its incarnation, and dates it.
-        Heartbeats tell `max_request_bytes`.
+        Heartbeats tell `max_request_bytes`. `newest` returns the greatest topic id and the newest
+        metadata version that the broker knows.
         """
         self.lease = Lease()
         self.instance_epoch = -1
@@ -77,6 +80,7 @@ class Registration(Service):
         self._proposals = proposals
         self._host = host
         self._max_request_bytes = max_request_bytes
+        self._newest = newest
         self._attempts = 0
         self._asked: tuple[float, str] | None = None
         """When, and whom, the last heartbeat asked; None if it was answered, or is overdue."""
@@ -149,7 +153,14 @@ class Registration(Service):
         self._attempts += 1
         self._registering = True
         incarnation = f"{self._command.incarnation}-{self._attempts}"
-        command = replace(self._command, incarnation=incarnation, time_ms=turn.now.wall_ms)
+        topic_id, version = self._newest()
+        command = replace(
+            self._command,
+            incarnation=incarnation,
+            time_ms=turn.now.wall_ms,
+            topic_id=topic_id,
+            version=version,
+        )
         self._proposals.propose(command, self._registered, turn)
 
     def _registered(self, result: CommandResult, turn: BrokerTurn) -> None:
