@@ -94,6 +94,55 @@ def test_a_survivor_of_three_name_servers_goes_on_alone_and_grows_again() -> Non
             ports.release()
 
 
+def test_a_name_server_restored_from_an_older_copy_destroys_nothing() -> None:
+    with Cluster(name_servers=1, brokers=1) as cluster:
+        key_file = cluster.data / "cluster.key"
+        file, data = cluster.data / "name-1" / "node.toml", cluster.data / "name-1" / "data"
+        where = ("-s", cluster.endpoint("name-1"))
+        cluster.stop("name-1")
+        shutil.copytree(data, cluster.data / "copy")
+        cluster.start("name-1")
+        with connect(cluster.endpoints, timeout_s=200.0) as boom:
+            boom.admin.create_topic("later", queues=1, replicas=1)
+            with boom.producer() as producer:
+                producer.send_many("later", [b"%d" % n for n in range(100)]).result(200)
+            lost = boom.admin.describe_topic("later").id
+        cluster.stop("broker-1")
+        cluster.stop("name-1")
+        shutil.rmtree(data)
+        shutil.copytree(cluster.data / "copy", data)
+        cluster.start("name-1", wait=False)
+        cluster.start("broker-1", wait=False)
+
+        def found(check: str) -> str:
+            findings = logboom("doctor", *where, "-o", "json").json
+            return " ".join(each["found"] for each in findings if each["check"] == check)
+
+        # It would be given this id again, and the broker has messages of it.
+        wait_until(
+            lambda: f"has a replica of topic {lost}" in found("registration of broker-1"),
+            "the broker is not refused",
+        )
+        cluster.stop("name-1")
+        assert "--restored" in complaint(logboom("name-server", "recover", file, "--yes"))
+        said = logboom("name-server", "recover", file, "--restored", "--yes")
+        assert said.code == 0, said.err
+        cluster.start("name-1", wait=False)
+        kept = "lost topics of broker-1"
+        wait_until(lambda: f"ids {lost}" in found(kept), "the lost topic is not told of")
+        discard = ("topic", "discard-lost", str(lost), "--yes", *where)
+        assert "--key-file" in complaint(logboom(*discard))
+        with connect(cluster.endpoints, timeout_s=200.0) as boom:
+            boom.admin.create_topic("later", queues=1, replicas=1)
+            assert boom.admin.describe_topic("later").id > lost
+            with boom.producer() as producer:
+                assert producer.send("later", b"another").result(200).offset == 0
+        assert f"ids {lost}" in found(kept)
+        said = logboom(*discard, "--key-file", key_file)
+        assert said.code == 0, said.err
+        wait_until(lambda: found(kept) == "", "the lost topic is not deleted")
+
+
 def test_only_who_holds_the_cluster_key_changes_who_is_a_name_server() -> None:
     with Cluster(name_servers=3, brokers=1) as cluster:
         key = read_key(cluster.data / "cluster.key")
