@@ -6,6 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -28,13 +29,30 @@ class _File(msgspec.Struct):
     format: int
     group: str
     offsets: list[_Row]
+    instance: str | None = None
+    """Instance name of the member; None: an older client wrote the file."""
 
 
 def default_path(group: str, instance: str) -> Path:
-    """Return ~/.logboom/offsets/<group>.json, with the member's instance name if it has one."""
+    """Return ~/.logboom/offsets/<group>.json, with the member's instance name if it has one.
+
+    Characters that a file name may not have are written as %2F and so on, so that no two members share
+    a file.
+    """
+    name = f"{_escape(group)}@{_escape(instance)}" if instance else _escape(group)
+    return Path.home() / ".logboom" / "offsets" / f"{name}.json"
+
+
+def former_path(group: str, instance: str) -> Path:
+    """Return the default path of older clients, which replaced such characters by _."""
     name = f"{group}@{instance}" if instance else group
     safe = "".join(c if c.isalnum() or c in "._-@" else "_" for c in name)
     return Path.home() / ".logboom" / "offsets" / f"{safe}.json"
+
+
+def _escape(name: str) -> str:
+    kept = (c if c.isalnum() or c in "._-" else quote(c, safe="") for c in name)
+    return "".join(kept)
 
 
 def store_of(options: MemberOptions, path: str | os.PathLike[str] | None) -> OffsetsFile | None:
@@ -50,16 +68,24 @@ def store_of(options: MemberOptions, path: str | os.PathLike[str] | None) -> Off
             )
             raise InvalidRequest(text)
         return None
-    chosen = default_path(options.group, options.instance) if path is None else Path(path)
-    return OffsetsFile(chosen, options.group)
+    group, instance = options.group, options.instance
+    if path is not None:
+        return OffsetsFile(Path(path), group, instance)
+    former = former_path(group, instance)
+    return OffsetsFile(default_path(group, instance), group, instance, former)
 
 
 class OffsetsFile:
     """An offsets file, used by one member at a time."""
 
-    def __init__(self, path: Path, group: str) -> None:
+    def __init__(
+        self, path: Path, group: str, instance: str = "", former: Path | None = None
+    ) -> None:
+        """Create a file that is read from `former` as long as only an older client has written one."""
         self._path = path
         self._group = group
+        self._instance = instance
+        self._former = former
         self._lock = -1
 
     def load(self) -> Saved:
@@ -73,16 +99,28 @@ class OffsetsFile:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._take()
             content = self._path.read_bytes() if self._path.exists() else b""
+            former = b"" if content or self._former is None else self._read_former(self._former)
         except BlockingIOError:
             text = f"{self._path} is used by another consumer: give offsets_file= or instance="
             raise InvalidRequest(text) from None
         except OSError as error:
             raise Unavailable(f"offsets cannot be read from {self._path}: {error}") from error
         try:
-            return self._read(content) if content else {}
+            return self._read(content or former) if content or former else {}
         except InvalidRequest:
             self.close()
             raise
+
+    def _read_former(self, path: Path) -> bytes:
+        """Return what an older client has saved for a member of this name; b"" if it did not."""
+        content = path.read_bytes() if path.exists() else b""
+        try:
+            found = msgspec.json.decode(content, type=_File) if content else None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return b""
+        # A file that names its member is that member's alone.
+        mine = found is not None and found.instance is None and found.group == self._group
+        return content if mine else b""
 
     def _read(self, content: bytes) -> Saved:
         try:
@@ -120,7 +158,9 @@ class OffsetsFile:
             _Row(*key, offset, ranges, valid_from)
             for key, (offset, ranges, valid_from) in sorted(offsets.items())
         ]
-        content = msgspec.json.format(msgspec.json.encode(_File(FORMAT, self._group, rows)))
+        content = msgspec.json.format(
+            msgspec.json.encode(_File(FORMAT, self._group, rows, self._instance))
+        )
         beside = self._path.with_name(f"{self._path.name}.tmp")
         try:
             with beside.open("wb") as file:

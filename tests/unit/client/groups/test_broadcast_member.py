@@ -222,4 +222,35 @@ def test_a_file_is_only_for_broadcasting(tmp_path: Path) -> None:
     assert store_of(sharing, None) is None
     with pytest.raises(InvalidRequest, match="broadcasting"):
         store_of(sharing, tmp_path / "x.json")
-    assert default_path("a|b", "one").name == "a_b@one.json"
+    assert default_path("a|b", "one").name == "a%7Cb@one.json"
+
+
+def test_no_two_members_share_a_default_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    names = [("g", "a/b"), ("g", "a_b"), ("g", "a%2Fb"), ("g@a_b", ""), ("g", ""), ("ü/1", "é")]
+    assert len({default_path(*name) for name in names}) == len(names)
+
+    def opened(group: str, instance: str) -> OffsetsFile:
+        config = GroupConfig(mode="broadcasting")
+        options = MemberOptions(group, "m", {"t": "*"}, instance, config=config)
+        file = store_of(options, None)
+        assert file is not None
+        return file
+
+    # An older client wrote one file for both, which each of them reads once.
+    old = tmp_path / ".logboom" / "offsets" / "g@a_b.json"
+    old.parent.mkdir(parents=True)
+    old.write_text('{"format":1,"group":"g","offsets":[{"topic_id":3,"queue":0,"offset":7}]}')
+    slashed = opened("g", "a/b")
+    assert slashed.load() == {(3, 0): (7, b"", 0)}
+    slashed.save({(3, 0): (9, b"", 0)})
+    other = opened("g", "a_b")
+    assert other.load() == {(3, 0): (7, b"", 0)}
+    other.save({(3, 0): (20, b"", 0)})
+    slashed.close()
+    assert opened("g", "a/b").load() == {(3, 0): (9, b"", 0)}
+    # A file that names its member is of nobody else.
+    assert opened("g", "a b").load() == {}
+    assert opened("g@a_b", "").load() == {}
