@@ -35,6 +35,7 @@ from logboom.wire.messages import (
     Stats,
     StatsResult,
 )
+from logboom.wire.name_servers import KnownServer
 from logboom.wire.stats import FigureTable
 from logboom.wire.told_endpoints import published_keys
 from logboom.wire.view import View
@@ -203,7 +204,17 @@ class Broker:
 
     def server_keys(self, endpoint: str) -> Sequence[str]:
         """Return the keys that the nodes at an endpoint have published (`Sockets.server_keys`)."""
-        return published_keys(endpoint, [*self.routes.name_servers, *self.routes.brokers.values()])
+        routes, remembered = self.routes, self.context.storage.known_servers
+        published = published_keys(endpoint, [*routes.name_servers, *routes.brokers.values()])
+        known = [key for each in remembered if each.endpoint == endpoint for key in each.keys]
+        return [*published, *known]
+
+    def known_servers(self) -> list[KnownServer]:
+        """Return the name servers of the cluster, for the skin to remember; none before it is known."""
+        servers = self.routes.name_servers
+        return [
+            KnownServer(each.endpoint, published_keys(each.endpoint, [each])) for each in servers
+        ]
 
     def deadline(self) -> float | None:
         """Return the monotonic time of the next turn without events; `now` or earlier: at once."""

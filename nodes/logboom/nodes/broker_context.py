@@ -95,7 +95,7 @@ def make_context(
     links = PeerConnections(
         Identity(config.id, "broker", 0, cluster_key, node_user(config.id)), rng
     )
-    servers = NameServers(config.name_servers)
+    servers = NameServers(config.name_servers, (each.endpoint for each in storage.known_servers))
     proposals = ProposalQueue(f"{config.id}/{incarnation}", links, servers)
     command = RegisterBroker(
         config.id,

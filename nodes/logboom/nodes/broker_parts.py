@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from logboom.nodes.broker_context import make_context
+from logboom.nodes.cluster.contact_watch import ContactWatch
 from logboom.nodes.cluster.metadata_watcher import MetadataWatcher
 from logboom.nodes.cluster.room_reports import RoomReports
 from logboom.nodes.compaction.compactor import Compactor
@@ -77,6 +78,7 @@ class BrokerParts:
         """Number of changes of users and rules that the services have followed."""
         self._settings = context.routes.settings
         """The replicated settings that the context's have taken over."""
+        self.contact_watch = ContactWatch(context.registration, context.links, context.servers)
         self.room_reports = RoomReports(
             context.me, context.space, context.registration, context.proposals
         )
@@ -191,6 +193,7 @@ class BrokerParts:
             context.registration,
             self.metadata_watcher,
             context.proposals,
+            self.contact_watch,
             self.room_reports,
             self.load_reports,
             self.repair,

@@ -47,6 +47,7 @@ from logboom.wire.restart_check import restart_risks
 from logboom.wire.snapshot_desk import SnapshotDesk
 from logboom.wire.sockets import Sockets
 from logboom.wire.stats import FigureTable, Histogram
+from logboom.wire.view import NameServerView
 
 BUSY_POLL: Final = 0.05
 """Seconds between two checks while accepted connections are not read."""
@@ -151,6 +152,8 @@ class BrokerProcess:
         self._settling = False
         """True in the turn after that, which takes nothing but the sync."""
         self._suspect = self._storage.suspect
+        self._remembered: list[NameServerView] = self._core.routes.name_servers
+        """The name servers that the folder knows, as the metadata had them."""
         self._done = threading.Event()
 
     def _make_core(self) -> Broker:
@@ -400,10 +403,15 @@ class BrokerProcess:
         return effects.stop is not None
 
     def _check_cluster(self) -> None:
-        """Check that the data belongs to this cluster, before a turn takes effect."""
+        """Check that the data belongs to this cluster, before a turn takes effect, and note where it
+        is: a start from an older configuration finds it."""
         cluster_id = self._core.cluster_id
         if cluster_id and self._storage.folder.cluster_id != cluster_id:
             self._storage.folder.bind(cluster_id)
+        servers = self._core.routes.name_servers
+        if servers is not self._remembered:
+            self._remembered = servers
+            self._storage.folder.remember(self._core.known_servers())
 
     def _reclaim(self) -> None:
         work_for(self._config.id, KIND)

@@ -15,6 +15,7 @@ from typing import Final
 from logboom.nodes.disk.data_folder import FORMAT
 from logboom.nodes.log.keys import LAST_SIDE, log_key, position_of, queue_of
 from logboom.nodes.log.storage import DiskSpace, Family, Operation, WriteSet
+from logboom.wire.name_servers import KnownServer
 from tests.sim.world.disk_image import Image, Table, entry_of
 from tests.sim.world.older_format import OLDEST, aged
 
@@ -31,6 +32,7 @@ class SimulatedStorage:
 
     def __init__(self, store_id: str, total: int = 1 << 40) -> None:
         self.store_id = store_id
+        self.known_servers: list[KnownServer] = []
         self.suspect = False
         self.total = total
         self.format = FORMAT

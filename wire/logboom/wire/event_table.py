@@ -20,6 +20,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "action": "What was done",
     "added": "Brokers that get a replica",
     "address": "IP address of the peer, with its port if that is known",
+    "answering": "Endpoints that answer",
     "audit_log": "File of the audit log",
     "by": "Who asked for it: a user, or the node itself; without users, what a client calls itself",
     "cause": "What brought it about: the command of the Raft log, in words",
@@ -71,6 +72,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "scope": "The node that the setting counts for; cluster: all",
     "seconds": "How long it lasted, or has lasted so far",
     "settings": "Settings that were changed",
+    "silent": "Endpoints that do not answer",
     "strategy": "Strategy by which queues are allocated",
     "suspect": "True if the broker's store may have lost synced data",
     "term": "Term of Raft",
@@ -339,6 +341,14 @@ _ALL: Final[tuple[LogEvent, ...]] = (
         "broker",
         ("seconds",),
         "A heartbeat was granted again",
+    ),
+    LogEvent(
+        "name_servers_silent",
+        "warning",
+        "nodes.cluster",
+        "broker",
+        ("silent", "answering", "text"),
+        "The broker has found no Raft leader for some time; it names the name servers that do not answer",
     ),
     # Queues.
     LogEvent(

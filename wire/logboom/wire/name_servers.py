@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
 
 from logboom.wire.errors import LogboomError
 from logboom.wire.routes import Routes
 
 
+class KnownServer(Struct, frozen=True):
+    """A name server as a node remembers it across restarts."""
+
+    endpoint: str
+    keys: list[str] = []
+    """Public keys that it has published for this endpoint; empty if it does not encrypt."""
+
+
 class NameServers:
     """The endpoints of the name servers and the best guess of their leader."""
 
-    def __init__(self, founding: Sequence[str]) -> None:
-        self._endpoints = list(founding)
+    def __init__(self, founding: Sequence[str], remembered: Iterable[str] = ()) -> None:
+        """Begin with the endpoints of the configuration, then those that were remembered."""
+        self._endpoints = list(dict.fromkeys([*founding, *remembered]))
         self._at = 0
         self._leader: str | None = None
         self._by_id: dict[str, str] = {}

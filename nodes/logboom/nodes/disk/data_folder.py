@@ -2,7 +2,8 @@
 
 | name            | is                                                                           |
 |-----------------|------------------------------------------------------------------------------|
-| `identity.json` | format, node and cluster: readable by an operator                            |
+| `identity.json` | format, node, cluster, and its name servers as far as the broker knows:      |
+|                 | readable by an operator                                                      |
 | `db/`           | RocksDB (`rocks_storage.py`), with the store id, which belongs to the data, and |
 |                 | the journal (`write_journal.py`), which belongs to the database               |
 | `synced`        | number of the last write that was synced, written after each sync; there from |
@@ -26,6 +27,7 @@ from typing import Final
 import msgspec
 
 from logboom.wire.errors import StartError
+from logboom.wire.name_servers import KnownServer
 from logboom.wire.validation import crc32c
 
 FORMAT: Final = 4
@@ -37,10 +39,11 @@ _SYNCED: Final = struct.Struct("<QI")
 _NOTHING_SYNCED: Final = bytes(_SYNCED.size)
 
 
-class _FolderIdentity(msgspec.Struct, frozen=True):
+class _FolderIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
     format: int
     node: str
     cluster: str = ""
+    name_servers: list[KnownServer] = []
 
 
 class DataFolder:
@@ -154,6 +157,23 @@ class DataFolder:
             raise StartError(text, "WRONG_DATA_FOLDER")
         self._identity = msgspec.structs.replace(self._identity, cluster=cluster_id)
         self._write_durably("identity.json", msgspec.json.encode(self._identity))
+
+    @property
+    def known_servers(self) -> list[KnownServer]:
+        """The name servers of the cluster when the broker last heard of them."""
+        return self._identity.name_servers
+
+    def remember(self, servers: list[KnownServer]) -> None:
+        """Note the name servers of the cluster: the configuration may be older than they are.
+
+        A disk that does not take them is no reason to end; they are noted at the next change.
+        """
+        if not servers or servers == self._identity.name_servers:
+            return
+        identity = msgspec.structs.replace(self._identity, name_servers=servers)
+        with contextlib.suppress(OSError):
+            self._write_durably("identity.json", msgspec.json.encode(identity))
+            self._identity = identity
 
     def synced(self) -> int | None:
         """Return the number of a write that was on disk, so that every later opening must find it.

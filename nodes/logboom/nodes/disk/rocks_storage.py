@@ -57,6 +57,7 @@ from logboom.nodes.log.storage import (
 from logboom.wire.errors import DataDamaged, StartError
 from logboom.wire.event_log import log_event
 from logboom.wire.manifest_file import cut_torn_manifest, manifest_name
+from logboom.wire.name_servers import KnownServer
 
 LOG_BUFFER: Final = 64 * 1024 * 1024
 SMALL_BUFFER: Final = 32 * 1024 * 1024
@@ -246,6 +247,7 @@ class RocksStorage:
         self._switches = [self._number]
         """Last numbers before the newest memtables, as far as they were seen."""
         self.suspect = self.folder.marked("suspect") is not None
+        self.known_servers: list[KnownServer] = self.folder.known_servers
 
     def _flush(self) -> None:
         """Flush all families at one point; `flush` would flush a single one.

@@ -22,6 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
+from logboom.wire.name_servers import KnownServer
+
 Family: TypeAlias = Literal["log", "state", "parked", "cursor", "index", "compact"]
 FAMILIES: Final[tuple[Family, ...]] = (
     "log",
@@ -89,6 +91,8 @@ class Storage(Protocol):
     """A random id, created with the data folder and registered at the name servers (Q3)."""
     suspect: bool
     """True if opening could not prove that all synced data is there (Q13)."""
+    known_servers: list[KnownServer]
+    """The name servers of the cluster that the broker knew before it started."""
 
     def get(self, family: Family, key: bytes) -> bytes | None:
         """Return the value of a key, or None.

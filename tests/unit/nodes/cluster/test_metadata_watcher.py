@@ -5,9 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from logboom.wire.actor import Note
 from logboom.wire.errors import Unavailable
+from logboom.wire.listeners import ListenerView
 from logboom.wire.messages import Watch, WatchResult
-from logboom.wire.view import TopicConfig, TopicView, View
+from logboom.wire.name_servers import KnownServer
+from logboom.wire.view import NameServerView, TopicConfig, TopicView, View
+from tests.sim.world.storage import SimulatedStorage
 from tests.unit.nodes.rig import NAME_SERVER, Rig, Station
 
 
@@ -222,3 +226,78 @@ def test_a_watch_that_seems_to_lag_is_given_longer_each_time_until_one_is_answer
     assert rig.broker.routes.version == behind
     rig.publish(topic("a", 1))
     assert left_after() == pytest.approx(0.6, abs=0.11)
+
+
+def told_servers(rig: Rig, *servers: NameServerView) -> None:
+    """The broker learns of other name servers."""
+    rig.publish()
+    assert rig.view is not None
+    rig.version += 1
+    rig.view = msgspec.structs.replace(
+        rig.view, version=rig.version, full=False, name_servers=[*servers]
+    )
+    rig.tell()
+
+
+def test_name_servers_that_were_added_are_found_from_an_older_configuration() -> None:
+    rig = Rig()
+    told_servers(rig, NameServerView("name-4", "ns4:7701"), NameServerView("name-5", "ns5:7701"))
+    known = rig.broker.known_servers()
+    assert known == [KnownServer("ns4:7701"), KnownServer("ns5:7701")]
+    # None of those that the configuration lists is left.
+    storage = SimulatedStorage("store-1")
+    storage.known_servers = known
+    later = Rig(storage, incarnation="two", register=False)
+    later.ns.silent = True
+    later.stations["ns4:7701"] = Station("ns4:7701", "name-4")
+    later.stations["ns4:7701"].silent = True
+    asked = later.stations["ns5:7701"] = Station("ns5:7701", "name-5")
+    later.settle(10.0)
+    assert asked.count(Watch)
+    assert later.commands
+
+
+def test_the_keys_of_remembered_name_servers_are_remembered_too() -> None:
+    storage = SimulatedStorage("store-1")
+    storage.known_servers = [KnownServer("ns4:7701", ["a key"])]
+    rig = Rig(storage)
+    assert rig.broker.server_keys("ns4:7701") == ["a key"]
+    assert not rig.broker.server_keys("ns5:7701")
+    rig.stations["ns4:7701"] = Station("ns4:7701", "name-4")
+    end = ListenerView("main", "ns4:7701", "curve")
+    server = NameServerView("name-4", "ns4:7701", [end], ["a newer key"])
+    told_servers(rig, server)
+    assert rig.broker.known_servers() == [KnownServer("ns4:7701", ["a newer key"])]
+
+
+def test_a_broker_without_a_raft_leader_says_which_name_servers_are_silent() -> None:
+    rig = Rig(register=False, name_servers=[NAME_SERVER, "ns2:7701", "ns3:7701"])
+    rig.stations["ns2:7701"] = Station("ns2:7701", "name-2")
+    rig.stations["ns3:7701"] = Station("ns3:7701", "name-3")
+    rig.ns.silent = rig.stations["ns3:7701"].silent = True
+
+    def told() -> list[Note]:
+        return [each for each in rig.notes if each.event == "name_servers_silent"]
+
+    rig.settle(9.0)
+    assert not told()
+    rig.settle(3.0)
+    (note,) = told()
+    assert note.fields["silent"] == [NAME_SERVER, "ns3:7701"]
+    assert note.fields["answering"] == ["ns2:7701"]
+    assert "a majority elects" in str(note.fields["text"])
+    rig.settle(50.0)
+    assert len(told()) == 1
+    rig.settle(12.0)
+    assert len(told()) == 2
+
+
+def test_a_broker_with_a_lease_says_nothing_of_name_servers() -> None:
+    rig = Rig()
+    rig.publish()
+    rig.settle(30.0)
+    assert not [each for each in rig.notes if each.event == "name_servers_silent"]
+    rig.granting = False
+    rig.settle(20.0)
+    (note,) = [each for each in rig.notes if each.event == "name_servers_silent"]
+    assert note.fields["answering"] == [NAME_SERVER]

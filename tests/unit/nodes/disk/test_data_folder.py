@@ -8,6 +8,7 @@ import pytest
 
 from logboom.nodes.disk.data_folder import FORMAT, DataFolder
 from logboom.wire.errors import StartError
+from logboom.wire.name_servers import KnownServer
 
 
 def refused(path: Path, node: str = "broker-1") -> StartError:
@@ -95,3 +96,35 @@ def test_stores_set_aside_do_not_replace_each_other(tmp_path: Path) -> None:
         (tmp_path / "db").mkdir()
         assert folder.set_aside() == tmp_path / name
     folder.close()
+
+
+def test_the_folder_remembers_the_name_servers(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path, "broker-1")
+    folder.bind("mine")
+    assert folder.known_servers == []
+    servers = [KnownServer("n4:7701", ["a key"]), KnownServer("n5:7701")]
+    folder.remember(servers)
+    # A broker that has not heard of any does not forget those that it knows.
+    folder.remember([])
+    folder.close()
+    again = DataFolder(tmp_path, "broker-1")
+    assert (again.cluster_id, again.known_servers) == ("mine", servers)
+    again.close()
+
+
+def test_a_disk_that_takes_no_name_servers_is_no_reason_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = DataFolder(tmp_path, "broker-1")
+    servers = [KnownServer("n4:7701")]
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", _no_space)
+        folder.remember(servers)
+    assert folder.known_servers == []
+    folder.remember(servers)
+    assert folder.known_servers == servers
+    folder.close()
+
+
+def _no_space(_file: int) -> None:
+    raise OSError(28, "No space left on device")
