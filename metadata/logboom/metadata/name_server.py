@@ -22,6 +22,7 @@ from logboom.metadata.config import (
     check_lease,
     listeners_of,
 )
+from logboom.metadata.duties.broker_rivals import BrokerRivals
 from logboom.metadata.duties.cluster_reads import ClusterReads
 from logboom.metadata.duties.feature_levels import FeatureLevels
 from logboom.metadata.duties.leader_duties import LeaderDuties
@@ -92,7 +93,7 @@ from logboom.wire.authenticator import REFUSED, Verdict, verdict_on
 from logboom.wire.authorizer import Authorizer
 from logboom.wire.backup_messages import ReadState
 from logboom.wire.base import WireMessage
-from logboom.wire.commands import NewTerm
+from logboom.wire.commands import NewTerm, RegisterBroker
 from logboom.wire.config_requests import describe_config
 from logboom.wire.connection_requests import kick_connection, list_connections
 from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader, Refused, Unavailable
@@ -238,6 +239,7 @@ class NameServer:
         """Entries up to this index are not told of again: the journal had them at the start."""
         self._started = True
         self._raft_watch = RaftWatch(config.id, now.mono)
+        self._rivals = BrokerRivals()
         self._accepted_bytes: dict[str, int] = {}
         """Broker → `max_request_bytes` of its last heartbeat to this node."""
         self.stats = self.acceptor.stats
@@ -621,7 +623,8 @@ class NameServer:
             return Refused(f"broker {message.broker!r} is fenced: it must register again")
         self._accepted_bytes[message.broker] = message.max_request_bytes
         self._feature_levels.heard(message)
-        return HeartbeatGranted(0, LEASE_MS, self.state.version)
+        rival = self._rivals.rival(message.broker, self._now.mono)
+        return HeartbeatGranted(0, LEASE_MS, self.state.version, rival)
 
     def _reported(self, peer: PeerSession, message: ReportLoad) -> WireMessage | LogboomError:
         if not self._duties.serving:
@@ -672,6 +675,8 @@ class NameServer:
             self.cluster,
             current=self.serving,
         )
+        if error is None and isinstance(command, RegisterBroker):
+            error = self._refuse_rival(command)
         if error is None:
             members = name_servers(self.cluster, self._founders)
             error = refuse_settings(message.command, self.cluster.brokers, members)
@@ -698,6 +703,13 @@ class NameServer:
         if not isinstance(message, Propose):
             return self.authorizer.refusal(peer, message)
         return self.authorizer.refusal_of_command(peer, message.command, self.cluster.name_of_topic)
+
+    def _refuse_rival(self, command: RegisterBroker) -> LogboomError | None:
+        error = self._rivals.refuse(command, self.cluster.brokers, self._now.mono)
+        if error is not None:
+            refused = note("broker_refused", broker=command.broker, text=error.text)
+            self._out.notes.append(refused)
+        return error
 
     def _seen(self, sight: Sight, topic_id: int) -> bool:
         name = self.cluster.name_of_topic(topic_id)

@@ -6,6 +6,7 @@ import pytest
 
 from logboom.client.checks.cluster_checks import cluster_findings
 from logboom.client.checks.cluster_health import ClusterStatus
+from logboom.wire.messages import StatsResult
 from logboom.wire.view import QueueView, TopicConfig, TopicView, View
 
 WANTED = "queues have the wanted number of replicas"
@@ -33,3 +34,13 @@ def test_queues_with_fewer_replicas_than_wanted_are_reported(
     ]
     assert (finding.found, finding.result) == (found, "ok" if found == "all" else "warning")
     assert found == "all" or "--replicas" in finding.fix
+
+
+def test_a_second_process_with_a_brokers_id_is_reported() -> None:
+    stats = StatsResult(0, "b", "broker", {"rival": "c:1", "lease": 1})
+    view = View(1, True, "c", [], [], [], [], [], None)
+    found = {each.check: each for each in cluster_findings(ClusterStatus(view, {"b": stats}))}
+    finding = found["identity of b"]
+    assert finding.result == "failed"
+    assert "c:1" in finding.found
+    assert "`id`" in finding.fix

@@ -68,6 +68,9 @@ class RegisterBroker(Command, frozen=True, array_like=True):
     version: int = 0
     """The newest metadata version that it knows. Name servers that are behind either have lost what they
     had decided: they were restored from a copy (R15)."""
+    former_epoch: int = -1
+    """Instance epoch that this process had last; -1 if it has just started. A process that comes back
+    does not take the id from one that has registered since."""
 
 
 class FenceBroker(Command, frozen=True, array_like=True):

@@ -6,7 +6,8 @@ LogboomError
 │   ├── Unavailable           UNAVAILABLE, BUSY, SHUTTING_DOWN, CONFLICT, DISK_FULL
 │   ├── NotLeader             NOT_LEADER, STALE_EPOCH, NOT_COORDINATOR  (fields: leader, epoch)
 │   └── NotEnoughReplicas     NOT_ENOUGH_REPLICAS
-├── InvalidRequest            INVALID_NAME, INVALID_ARGUMENT, MALFORMED, UNKNOWN_TYPE, TOO_LARGE
+├── InvalidRequest            INVALID_NAME, INVALID_ARGUMENT, MALFORMED, UNKNOWN_TYPE, TOO_LARGE,
+│   │                         BROKER_TAKEN
 │   └── InvalidFilter         INVALID_FILTER               (fields: expression, position, expected)
 ├── UnknownResource           UNKNOWN_TOPIC, UNKNOWN_QUEUE, UNKNOWN_BROKER, UNKNOWN_GROUP,
 │                             UNKNOWN_SUBSCRIPTION, UNKNOWN_USER, UNKNOWN_ROLE
@@ -211,6 +212,7 @@ CODES: Final[dict[str, type[LogboomError]]] = {
     "MALFORMED": InvalidRequest,
     "UNKNOWN_TYPE": InvalidRequest,
     "TOO_LARGE": InvalidRequest,
+    "BROKER_TAKEN": InvalidRequest,
     "INVALID_FILTER": InvalidFilter,
     "UNKNOWN_TOPIC": UnknownResource,
     "UNKNOWN_QUEUE": UnknownResource,

@@ -291,6 +291,16 @@ _ALL: Final[tuple[LogEvent, ...]] = (
         ("broker",),
     ),
     LogEvent(
+        "broker_refused",
+        "warning",
+        "metadata",
+        "raft leader",
+        ("broker", "text"),
+        "A second live process would be a broker, or has the address of another: it is refused",
+        ("broker",),
+        every_s=60.0,
+    ),
+    LogEvent(
         "broker_removed",
         "warning",
         "metadata.state",
@@ -325,6 +335,14 @@ _ALL: Final[tuple[LogEvent, ...]] = (
         "The name servers refuse this broker",
         ("text",),
         every_s=60.0,
+    ),
+    LogEvent(
+        "broker_id_contested",
+        "warning",
+        "nodes.cluster",
+        "broker",
+        ("address", "text"),
+        "Another process would be this broker, or has its address, and is refused",
     ),
     LogEvent(
         "lease_lost",

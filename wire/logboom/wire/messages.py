@@ -469,6 +469,9 @@ class HeartbeatGranted(WireMessage, array_like=True):
 
     lease_ms: int
     version: int
+    rival: str = ""
+    """Address of another process that would be this broker, or has this one's address, and is refused;
+    "" if there was none lately."""
 
 
 class RaftFrame(WireMessage, array_like=True):

@@ -107,7 +107,13 @@ def _counters(name: str, counters: Mapping[str, Any]) -> Iterator[CheckResult]:
         yield CheckResult(
             f"registration of {name}", "failed", str(counters["refusal"]), "see its log"
         )
-    elif counters.get("lease") == 0:
+    if counters.get("rival"):
+        found = (
+            f"a process at {counters['rival']} would be {name} or has its address, and is refused"
+        )
+        fix = "stop it, or give it an `id`, a data folder and an `advertise` of its own"
+        yield CheckResult(f"identity of {name}", "failed", found, fix)
+    if not counters.get("refusal") and counters.get("lease") == 0:
         fix = "it cannot reach the raft leader: acks=all and reads continue, everything else waits"
         yield CheckResult(f"lease of {name}", "warning", "none", fix)
 

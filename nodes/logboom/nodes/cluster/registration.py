@@ -89,6 +89,10 @@ class Registration(Service):
         self._registering = False
         self._lapsed_at: float | None = None
         """When the lease of this registration ended; None while it holds, or before the first."""
+        self._former_epoch = -1
+        """The last instance epoch of this process; -1 if it had none."""
+        self._rival = ""
+        """Address of another process that would be this broker, as heartbeats tell."""
         self._held = False
         """True if the lease held at the last look."""
 
@@ -147,6 +151,7 @@ class Registration(Service):
             "registered": int(self.registered),
             "instance_epoch": self.instance_epoch,
             "refusal": self.refusal,
+            "rival": self._rival,
         }
 
     def _register(self, turn: BrokerTurn) -> None:
@@ -160,6 +165,7 @@ class Registration(Service):
             time_ms=turn.now.wall_ms,
             topic_id=topic_id,
             version=version,
+            former_epoch=self._former_epoch,
         )
         self._proposals.propose(command, self._registered, turn)
 
@@ -168,14 +174,23 @@ class Registration(Service):
         if result.code or not isinstance(result.value, int):
             self.refusal = result.text or result.code
             turn.out.notes.append(note("registration_refused", text=self.refusal))
-            self._register_at = turn.mono + HEARTBEAT
+            # What a copy of the data folder has written since is missing here: it must not come
+            # back by itself under the same store id (Q3).
+            copied = bool((result.fields or {}).get("copied"))
+            self._register_at = float("inf") if copied else turn.mono + HEARTBEAT
             return
         self.refusal = ""
-        self.instance_epoch = result.value
+        self.instance_epoch = self._former_epoch = result.value
         self.version = result.version
         self._heartbeat_at = turn.mono
         self._host.on_registered(turn)
         self.step(turn)
+
+    def _tell_of_rival(self, rival: str, turn: BrokerTurn) -> None:
+        if rival and rival != self._rival:
+            text = "stop it, or give it an `id`, a data folder and an `advertise` of its own"
+            turn.out.notes.append(note("broker_id_contested", address=rival, text=text))
+        self._rival = rival
 
     def _beat(self, turn: BrokerTurn) -> None:
         sent_at, epoch = turn.mono, self.instance_epoch
@@ -224,6 +239,7 @@ class Registration(Service):
             self.lease.granted(sent_at, reply.message.lease_ms, reply.message.version)
             if not overdue:
                 self._heartbeat_at = sent_at + HEARTBEAT
+            self._tell_of_rival(reply.message.rival, turn)
             self._host.on_version(reply.message.version, turn)
         elif reply.error is not None and reply.error.code == "FENCED":
             self.end(turn)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from logboom.wire.commands import RegisterBroker
+from logboom.wire.commands import CommandResult, RegisterBroker
 from logboom.wire.errors import NotLeader, Refused
-from logboom.wire.messages import Heartbeat, HeartbeatGranted
+from logboom.wire.messages import Heartbeat, HeartbeatGranted, Proposed
 from tests.unit.nodes.rig import NAME_SERVER, Rig, Station
 
 
@@ -90,3 +90,46 @@ def test_an_answer_that_comes_late_still_counts_from_sending() -> None:
     lease = rig.broker.registration.lease
     rig.reply(late, HeartbeatGranted(0, 2_000, rig.version))
     assert lease.until == sent_at + 2.0
+
+
+def test_a_process_says_which_instance_epoch_it_had() -> None:
+    rig = Rig(register=False)
+    first = rig.decide(value=3)
+    assert isinstance(first, RegisterBroker)
+    assert first.former_epoch == -1
+    rig.within(rig.broker.registration.end)
+    again = rig.decide(code="BROKER_TAKEN")
+    assert isinstance(again, RegisterBroker)
+    assert again.former_epoch == 3
+    # Another store: it may come back once the other process is gone.
+    rig.settle(1.1)
+    assert isinstance(rig.decide(value=5), RegisterBroker)
+    assert rig.broker.registered
+
+
+def test_what_a_copy_of_its_folder_has_replaced_does_not_come_back() -> None:
+    rig = Rig(register=False)
+    rig.decide(value=3)
+    rig.within(rig.broker.registration.end)
+    (proposed, _) = rig.commands.pop(0)
+    result = CommandResult(-1, "BROKER_TAKEN", "a copy runs", {"copied": 1})
+    rig.reply(proposed, Proposed(0, result))
+    assert rig.broker.registration.refusal == "a copy runs"
+    rig.settle(30.0)
+    assert not rig.commands
+    assert rig.broker.registration.figures(rig.mono)["refusal"] == "a copy runs"
+
+
+def test_a_rival_is_told_once_and_in_stats() -> None:
+    rig = Rig()
+    rig.granting = False
+
+    def beat(rival: str) -> None:
+        rig.settle(1.0)
+        rig.reply(rig.ns.take(Heartbeat), HeartbeatGranted(0, 2_000, rig.version, rival))
+        assert rig.broker.registration.figures(rig.mono)["rival"] == rival
+
+    for rival in ("c:1", "c:1", "", "c:1"):
+        beat(rival)
+    told = [each for each in rig.notes if each.event == "broker_id_contested"]
+    assert [each.fields["address"] for each in told] == ["c:1", "c:1"]
