@@ -124,8 +124,11 @@ def test_r9_r12_a_damaged_name_server_is_replaced_under_load(cluster: Cluster) -
         # Brokers find it after a restart, though their files do not list it.
         folders = [cluster.data / broker / "data" for broker in cluster.nodes[3:]]
         noted = [folder / "identity.json" for folder in folders]
-        end = joiner.endpoint
-        wait_until(lambda: all(end in file.read_text() for file in noted), "it is not noted")
+
+        def all_know_it() -> bool:
+            return all(joiner.endpoint in file.read_text() for file in noted)
+
+        wait_until(all_know_it, "it is not noted")
 
         # It counts: with it and one more there is a majority.
         cluster.kill(cluster.raft_leader(200.0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from logboom.metadata.config import SESSION_TIMEOUT_S
@@ -26,7 +28,7 @@ class Processes:
         store: str = "s",
         endpoint: str = "b:1",
         former: int = -1,
-        **fields: list[ListenerView],
+        listeners: Sequence[ListenerView] = (),
     ) -> int | LogboomError:
         """A process registers; its instance epoch."""
         command = RegisterBroker(
@@ -37,9 +39,9 @@ class Processes:
             "",
             False,
             0,
+            listeners=[*listeners],
             features=FEATURES,
             former_epoch=former,
-            **fields,
         )
         answer = self.group.ask(
             self.group.leader(), Propose(0, 5_000, incarnation, 1, command), "broker"
