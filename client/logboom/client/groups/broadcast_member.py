@@ -1,7 +1,8 @@
 """A member that reads every queue and keeps its own offsets (broadcasting).
 
 It needs no coordinator, because members share nothing. It saves its offsets to its own store as
-often as others commit. Queues that are added later are read from their first message.
+often as others commit. Queues that are added later are read from their first message, also if that
+was while it did not run: what is saved tells which queues it knew.
 """
 
 from __future__ import annotations
@@ -121,8 +122,10 @@ class BroadcastMember:
                 known = self._known.get(name)
                 if topic is None:
                     continue
+                saved = (queue for topic_id, queue in self._saved if topic_id == topic.id)
+                added = known if known is not None else max(saved, default=len(topic.queues)) + 1
                 begun += [
-                    self._read(topic, queue, later=known is not None)
+                    self._read(topic, queue, later=queue >= added)
                     for queue in range(known or 0, len(topic.queues))
                 ]
                 self._known[name] = len(topic.queues)
@@ -140,13 +143,13 @@ class BroadcastMember:
         member = self._member
         key = (topic.id, queue)
         start: Start = 0
-        offset, ranges = self._cut(topic, queue, self._saved.get(key, (0, b"", 0)))
-        if key in self._saved:
+        offset, ranges = self._cut(topic, queue, self._saved.get(key, (UNPLACED, b"", 0)))
+        if offset != UNPLACED:
             start = offset
         elif not later:
             rule = member.config.start
             start = 0 if rule == "first" else ("last" if rule == "last" else MessageTime(rule))
-        owned = OwnedQueue(topic.id, queue, 0, offset, ranges)
+        owned = OwnedQueue(topic.id, queue, 0, max(offset, 0), ranges)
         group, matching = member.options.group, member.matching(topic.name)
         holding = AssignedQueue(group, topic.name, owned, matching, self._turn.now)
         if not isinstance(start, int) or isinstance(start, MessageTime):
@@ -206,10 +209,11 @@ class BroadcastMember:
         with member.lock:
             for holding in member.holdings.values():
                 holding.place_if_known()
-                if holding.dirty or (
-                    holding.key not in self._saved and holding.progress.floor != UNPLACED
-                ):
-                    now.append((holding, (holding.progress.floor, holding.progress.encode())))
+                floor = holding.progress.floor
+                known = self._saved.get(holding.key)
+                if holding.dirty or known is None or (known[0] == UNPLACED != floor):
+                    ranges = b"" if floor == UNPLACED else holding.progress.encode()
+                    now.append((holding, (floor, ranges)))
         if not now:
             return
         saved = self._saved | {
@@ -221,13 +225,23 @@ class BroadcastMember:
             for holding, place in now:
                 holding.committed = place
 
+    def _has_placed(self) -> bool:
+        """True if the offset of a queue is known now that was saved without one."""
+        holdings, placed = self._member.holdings, False
+        with self._member.lock:
+            for key, (offset, *_) in self._saved.items():
+                if offset == UNPLACED and key in holdings:
+                    holdings[key].place_if_known()
+                    placed = placed or holdings[key].progress.floor != UNPLACED
+        return placed
+
     def _tick(self) -> None:
         if self._ended:
             return
         self._turn.after(TICK_S, self._tick)
         member = self._member
         every = member.options.commit_every_s
-        if every and self._turn.now >= self._commit_at:
+        if every and (self._turn.now >= self._commit_at or self._has_placed()):
             self._commit_at = self._turn.now + every
             try:
                 self._save()

@@ -34,7 +34,8 @@ MAX_POLL_INTERVAL_MS: Final = 300_000
 
 Saved = dict[QueueKey, tuple[int, bytes, int]]
 """(topic id, queue) → (offset, finished ranges above it, epoch of the queue's last loss that both
-know)."""
+know), of every queue that the member knew; the offset is `UNPLACED` of one that starts at its end or at
+a time, and whose offset is not known yet."""
 
 
 class OffsetStore(Protocol):

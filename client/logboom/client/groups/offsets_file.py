@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from logboom.client.groups.assigned_queue import UNPLACED
 from logboom.client.groups.member import MemberOptions, Saved
 from logboom.wire.errors import InvalidRequest, Unavailable
 
@@ -31,6 +32,8 @@ class _File(msgspec.Struct):
     offsets: list[_Row]
     instance: str | None = None
     """Instance name of the member; None: an older client wrote the file."""
+    unplaced: list[tuple[int, int]] = []
+    """(topic id, queue) of queues that are known, and whose offset is not."""
 
 
 def default_path(group: str, instance: str) -> Path:
@@ -131,7 +134,8 @@ class OffsetsFile:
         if found.format != FORMAT or found.group != self._group:
             text = f"{self._path} belongs to group {found.group!r}: give another offsets_file="
             raise InvalidRequest(text)
-        return {
+        unplaced: Saved = dict.fromkeys(found.unplaced, (UNPLACED, b"", 0))
+        return unplaced | {
             (row.topic_id, row.queue): (row.offset, row.ranges, row.valid_from)
             for row in found.offsets
         }
@@ -154,13 +158,15 @@ class OffsetsFile:
         Raises:
             Unavailable: it cannot be written.
         """
+        known = sorted(offsets.items())
         rows = [
             _Row(*key, offset, ranges, valid_from)
-            for key, (offset, ranges, valid_from) in sorted(offsets.items())
+            for key, (offset, ranges, valid_from) in known
+            if offset != UNPLACED
         ]
-        content = msgspec.json.format(
-            msgspec.json.encode(_File(FORMAT, self._group, rows, self._instance))
-        )
+        unplaced = [key for key, place in known if place[0] == UNPLACED]
+        file_of = _File(FORMAT, self._group, rows, self._instance, unplaced)
+        content = msgspec.json.format(msgspec.json.encode(file_of))
         beside = self._path.with_name(f"{self._path.name}.tmp")
         try:
             with beside.open("wb") as file:

@@ -29,6 +29,10 @@ class Attachment:
         """Start of the subscription in this queue, if the leader does not know it yet."""
         self.valid_from = 0
         """Epoch of the queue's last loss that is known here (see docs/SAFETY.md, Q15)."""
+        self.known: bool | None = None
+        """Whether the queue knows the subscription; None while it was not asked."""
+        self.creates = False
+        """True if the subscription is created if the leader does not know it."""
         self.open = False
         self.closed = False
         self.session = 0
@@ -65,7 +69,7 @@ class Attachment:
             options.priority,
             None if options.ranges is None else list(options.ranges),
             self.start,
-            True,
+            self.creates,
             self.topic_id,
         )
 

@@ -17,6 +17,7 @@ from logboom.client.cluster.metadata_updater import MetadataUpdater
 from logboom.client.core_context import CoreTurn
 from logboom.client.promise import Promise
 from logboom.client.subscriptions.attachment import Attachment
+from logboom.client.subscriptions.beginnings import beginnings
 from logboom.client.subscriptions.settlements import ASK_S, Settlements, ms
 from logboom.client.subscriptions.subscribed_queue import ReceivedBatch, SubscribedQueue
 from logboom.client.subscriptions.subscriber_state import (
@@ -37,7 +38,6 @@ from logboom.wire.session_table import RequestHandle
 from logboom.wire.subscription_messages import (
     Delivered,
     Span,
-    Start,
     Subscribed,
 )
 from logboom.wire.view import TopicView
@@ -122,9 +122,7 @@ class Attachments:
 
     def _attach(self, subscriber: SubscriberState, topic: TopicView) -> None:
         """Attach to all queues, including those added to the topic since."""
-        known = id(subscriber) in self._attachments
-        # Nobody has read a queue that was added later, so it starts at its first message.
-        start: Start = "first" if known else subscriber.options.start
+        start = subscriber.options.start
         attachments = self._attachments.setdefault(id(subscriber), {})
         added = []
         with subscriber.lock:
@@ -133,6 +131,8 @@ class Attachments:
                     place = subscriber.places[queue] = SubscribedQueue(queue)
                     attachments[queue] = Attachment(subscriber, place, topic.id, start)
                     attachments[queue].valid_from = topic.queues[queue].valid_from()
+                    # Wherever it begins, new or not, it begins there.
+                    attachments[queue].creates = start == "first"
                     added.append(attachments[queue])
         for attachment in added:
             self._subscribe(attachment)
@@ -184,10 +184,14 @@ class Attachments:
 
     def _subscribed(self, attachment: Attachment, reply: Reply) -> None:
         attachment.asking = None
-        if not isinstance(reply.message, Subscribed):
-            self._failed(attachment, reply.error)
+        error, subscriber = reply.error, attachment.subscriber
+        if not attachment.creates and error is not None and error.code == "UNKNOWN_SUBSCRIPTION":
+            attachment.known = False
+            self._create(id(subscriber))
             return
-        subscriber = attachment.subscriber
+        if not isinstance(reply.message, Subscribed):
+            self._failed(attachment, error)
+            return
         attachment.open, attachment.attempts, attachment.number = True, 0, 0
         subscriber.renew(attachment.place, attachment.session)
         self._settlements.settle(attachment)
@@ -196,10 +200,27 @@ class Attachments:
         if subscriber.paused:
             attachment.place.freed = subscriber.window()
         name = id(subscriber)
+        if not attachment.known:
+            attachment.known = attachment.creates = True
+            self._create(name)
         opening = self._opening.get(name)
         if opening is not None and all(s.open for s in self._attachments[name].values()):
             del self._opening[name]
             opening.resolve(None)
+
+    def _create(self, name: int) -> None:
+        """Create the subscription in queues that do not know it, once all of them were asked."""
+        attachments = self._attachments[name]
+        known = [queue for queue, each in attachments.items() if each.known]
+        unknown = [queue for queue, each in attachments.items() if each.known is False]
+        if len(known) + len(unknown) < len(attachments):
+            return
+        start = self._subscribers[name].options.start
+        for queue, begin in beginnings(known, unknown, start):
+            attachment = attachments[queue]
+            if not attachment.creates:
+                attachment.creates, attachment.start = True, begin
+                self._subscribe(attachment)
 
     def _failed(self, attachment: Attachment, error: LogboomError | None) -> None:
         """Attach again after a failed request, unless that is of no use."""
@@ -244,6 +265,7 @@ class Attachments:
                     # The topic was deleted and recreated: other messages have the old offsets.
                     attachment.cancel()
                     attachment.topic_id, attachment.start = topic.id, "first"
+                    attachment.creates = True
                     subscriber.forget(attachment.place)
                     attachment.valid_from = 0
                 self._follow_losses(attachment)

@@ -24,6 +24,7 @@ from logboom.client.results import Message
 from logboom.wire.errors import InvalidRequest, LogboomError, Unavailable
 from logboom.wire.group_messages import GroupJoin
 from logboom.wire.group_view import GroupConfig
+from logboom.wire.messages import Offsets, Pull
 from tests.unit.client.groups.scripted_group import GroupCluster, fill, numbers
 
 
@@ -151,6 +152,37 @@ def test_the_end_is_a_place_even_if_nothing_comes(cluster: GroupCluster) -> None
     assert numbers(again.read(5, 2)) == list(range(10, 15))
 
 
+def test_queues_that_were_added_while_it_was_away_are_read_from_their_first_message(
+    cluster: GroupCluster,
+) -> None:
+    store = Memory()
+    reader = Reader(cluster, store, start="last")
+    assert reader.read(1, 1) == []
+    reader.close()
+    cluster.grow("t")
+    fill(cluster, 2, 200, 3)
+    cluster.run(1)  # the client sees it
+    again = Reader(cluster, store, start="last")
+    assert numbers(again.read(3, 2)) == [200, 201, 202]
+
+
+def test_a_queue_whose_end_was_not_learned_is_not_taken_for_an_added_one(
+    cluster: GroupCluster,
+) -> None:
+    store = Memory()
+    ends = Offsets, Pull
+    cluster.intercept = lambda _endpoint, message: True if isinstance(message, ends) else None
+    reader = Reader(cluster, store, start="last")
+    cluster.run(1)
+    reader.close()
+    assert [offset for offset, *_ in store.saved.values()] == [-1, -1]
+    cluster.intercept = lambda *_: None
+    again = Reader(cluster, store, start="last")
+    assert again.read(1, 1) == []
+    # The place is saved as soon as it is known: a crash does not lose what comes from then on.
+    assert sorted(store.saved.values()) == [(10, b"", 0), (10, b"", 0)]
+
+
 def test_a_full_disk_is_told_and_mended(cluster: GroupCluster) -> None:
     store = Memory()
     reader = Reader(cluster, store)
@@ -195,7 +227,11 @@ def test_a_file_is_whole_and_used_by_one(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "offsets.json"
     one = OffsetsFile(path, "g")
     assert one.load() == {}
-    saved: Saved = {(3, 0): (10, b"", 0), (3, 1): (7, b"\x01\x02\x03", 4)}
+    saved: Saved = {
+        (3, 0): (10, b"", 0),
+        (3, 1): (7, b"\x01\x02\x03", 4),
+        (3, 2): (-1, b"", 0),
+    }
     one.save(saved)
     with pytest.raises(InvalidRequest, match="another consumer"):
         OffsetsFile(path, "g").load()
