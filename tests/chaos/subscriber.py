@@ -18,7 +18,7 @@ from typing import Final
 
 from logboom.client import Message, connect
 from logboom.client.subscription_consumer import SubscriptionConsumer
-from logboom.wire.errors import RetryableError, TimedOut
+from logboom.wire.errors import GroupError, RetryableError, TimedOut
 from tests.chaos.group_member import CONNECT_S, stretches
 from tests.chaos.payload import runs
 from tests.chaos.record import Confirmed, Handed, Record, TooLate, Writer, Wrong
@@ -85,6 +85,10 @@ class Diary(logging.Handler):
             consumer.flush(FLUSH_S)
         except TimedOut:
             return  # as long as faults are in force
+        except GroupError as error:
+            if error.code != "ACK_REFUSED":
+                raise
+            # `emit` was told which; all others are confirmed.
         self._write(Confirmed(self._name, begun, time.monotonic()))
 
 

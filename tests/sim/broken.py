@@ -393,6 +393,20 @@ BREAKS: Final = (
         u.deliveries_need_no_lease,
         Directed(SUBSCRIPTIONS + "test_q11_past_the_lease_nothing_is_delivered"),
     ),
+    Break("P10", u.refused_acks_count_as_confirmed, Subscribers(), seeds=(3,), within=20),
+    Break(
+        "P10",
+        u.answers_outlive_their_leadership,
+        Directed(
+            SUBSCRIPTIONS
+            + "test_p10_a_leadership_that_ends_in_the_turn_of_an_acknowledgement_does_not_confirm_it"
+        ),
+    ),
+    Break(
+        "P10",
+        u.a_consumer_says_what_is_new,
+        Directed("client.subscriptions.test_beginnings:test_p10_added_queues_are_read_whole"),
+    ),
     Break("P10", u.permits_outlive_their_session, Subscribers(), within=20, thorough=True),
     Break("P10", u.batches_are_cut_to_the_permits, Subscribers(), within=20, thorough=True),
     Break(

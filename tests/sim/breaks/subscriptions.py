@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from logboom.client.subscriptions import attachments
+from logboom.client.subscriptions.subscribed_queue import SubscribedQueue
 from logboom.nodes.replica.cursors import QueueCursors
 from logboom.nodes.subscriptions import subscription_service as subscription_desk
 from logboom.nodes.subscriptions.dispatcher import Dispatcher
 from logboom.nodes.subscriptions.key_shared_backlog import KeySharedBacklog
+from logboom.nodes.subscriptions.pending_answers import PendingAnswers
 from logboom.nodes.subscriptions.single_active_dispatcher import SingleActiveDispatcher
 from logboom.nodes.subscriptions.subscription_handler import SubscriptionLookup
 from logboom.nodes.subscriptions.subscription_service import SubscriptionService
 from tests.sim.breaks.queues import Patch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from logboom.nodes.replica.ack_set import AckSet
     from logboom.nodes.replica.leadership import Leadership
@@ -26,7 +29,41 @@ if TYPE_CHECKING:
     from logboom.nodes.subscriptions.dispatch_events import AttachConsumer, Entry
     from logboom.nodes.turn import BrokerTurn
     from logboom.wire.cursor_deltas import CursorDelta
-    from logboom.wire.subscription_messages import Receive
+    from logboom.wire.subscription_messages import Receive, Span, Start
+
+
+def refused_acks_count_as_confirmed(patch: Patch) -> None:
+    """P10: a flush confirms acknowledgements that a leader has refused."""
+    confirm = SubscribedQueue.confirm
+
+    def content(
+        self: SubscribedQueue, offsets: Iterable[int], up_to: int, _refused: list[Span]
+    ) -> None:
+        confirm(self, offsets, up_to, [])
+
+    patch.setattr(SubscribedQueue, "confirm", content)
+
+
+def answers_outlive_their_leadership(patch: Patch) -> None:
+    """P10: an acknowledgement that comes as a leadership ends is confirmed, and written nowhere."""
+
+    def written(self: PendingAnswers, turn: BrokerTurn, _unwritten: object = ()) -> None:
+        answers, vars(self)["_unwritten"] = vars(self)["_unwritten"], []
+        for _, _, address, message in answers:
+            turn.answer(address, message)
+
+    patch.setattr(PendingAnswers, "written", written)
+
+
+def a_consumer_says_what_is_new(patch: Patch) -> None:
+    """P10: a consumer that starts anew begins added queues as it would a new subscription."""
+
+    def begin(
+        _known: Collection[int], unknown: Collection[int], start: Start
+    ) -> list[tuple[int, Start]]:
+        return [(queue, start) for queue in unknown]
+
+    patch.setattr(attachments, "beginnings", begin)
 
 
 def deliveries_need_no_lease(patch: Patch) -> None:

@@ -17,6 +17,7 @@ from logboom.client.results import Message
 from logboom.client.subscriptions.subscriber_reader import SubscriberReader
 from logboom.client.subscriptions.subscriber_state import (
     CloseSubscriber,
+    FlushSubscriber,
     OpenSubscriber,
     SubscriberOptions,
     SubscriberState,
@@ -39,6 +40,9 @@ DELAYS_S: Final = (0.0, 0.0, 0.2, 1.2)
 """After which what is given back may come again, one of these."""
 FAILING: Final = 0.06
 """Share of messages that are given back."""
+FLUSHED: Final = 0.1
+"""Share of acknowledgements after which a program has all confirmed."""
+FLUSH_S: Final = 8.0
 FORGOTTEN: Final = 0.03
 """Share that is never settled, of subscriptions with an ack time-out."""
 
@@ -76,6 +80,9 @@ class SubscriptionMember:
         self._order = count()
         self._acked: set[tuple[int, int]] = set()
         """(queue, offset) that this process acknowledged."""
+        self._unconfirmed: set[tuple[int, int]] = set()
+        """Of these, what no flush has confirmed yet, or told to be refused."""
+        self._flush_rng = random.Random(f"flushes of {process}")
         self._given: set[tuple[int, int]] = set()
         """The same of all that it was handed."""
         self._reopen_at: float | None = None
@@ -183,7 +190,9 @@ class SubscriptionMember:
             else:
                 self._reader.ack(message)
                 self._acked.add((message.queue, message.offset))
+                self._unconfirmed.add((message.queue, message.offset))
                 self._finish_one(message.queue, message.offset)
+                self._flush_maybe()
         except InvalidRequest:
             # It came a second time while it was here, and is settled; or it was among others.
             self._trace.count("settled already")
@@ -195,6 +204,8 @@ class SubscriptionMember:
         here = {n for n in place.out | place.waiting if n <= message.offset}
         self._reader.ack_cumulative(message)
         self._acked.update((queue, offset) for offset in here)
+        self._unconfirmed.update((queue, offset) for offset in here)
+        self._flush_maybe()
         done = (offset for number, offset in self._given if number == queue)
         for offset in done:
             if offset <= message.offset:
@@ -203,6 +214,35 @@ class SubscriptionMember:
     def _finish_one(self, queue: int, offset: int) -> None:
         where = Queue(self.options.topic, queue)
         self._ledger.finish(self.options.subscription, where, offset)
+
+    def _flush_maybe(self) -> None:
+        if self._flush_rng.random() >= FLUSHED:
+            return
+        call = FlushSubscriber(self.subscriber, FLUSH_S)
+        meant = set(self._unconfirmed)
+        call.outcome.add_callback(lambda: self._flushed(call, meant))
+        self._call(call)
+
+    def _flushed(self, call: FlushSubscriber, meant: set[tuple[int, int]]) -> None:
+        """What a flush was not told to be refused is confirmed."""
+        error = call.outcome.error
+        told = error.code if isinstance(error, LogboomError) else ""
+        if error is not None and told != "ACK_REFUSED":
+            self._trace.count("flushes failed")
+            return
+        refused: set[tuple[int, int]] = set()
+        if isinstance(error, LogboomError):
+            for _, queue, start, stop in error.fields["refused"]:
+                refused.update((queue, offset) for offset in range(start, stop))
+            self._trace.count("flushes told of refusals")
+        else:
+            self._trace.count("flushes confirmed")
+        meant &= self._unconfirmed
+        # Another flush of this program may have been told of what was refused before.
+        self._unconfirmed -= meant | refused
+        for queue, offset in meant - refused:
+            where = Queue(self.options.topic, queue)
+            self._ledger.flushed(self.options.subscription, where, offset, self.id)
 
     def pause(self, *, paused: bool) -> None:
         """Take no more for a while; called through a `Call`."""

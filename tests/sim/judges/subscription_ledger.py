@@ -2,7 +2,7 @@
 
 No message is lost: what producers were told is stored is acknowledged by each subscription in the
 end, by a consumer that had it. What a leader has confirmed to be acknowledged is sent to nobody
-again, whoever leads then; the count of a redelivery that was confirmed is never forgotten. And no
+again, whoever leads then, and a flush tells a program nothing else; the count of a redelivery that was confirmed is never forgotten. And no
 process is handed what it acknowledged itself.
 """
 
@@ -19,6 +19,7 @@ from tests.sim.world.trace import BrokenProperty, Trace
 
 UNCONSUMED: Final = "subscriptions consume what is acknowledged"
 CONFIRMED: Final = "what was confirmed does not come again"
+FLUSHED: Final = "a flush confirms what a leader has confirmed"
 DISORDER: Final = "a key's messages come in order"
 
 
@@ -118,6 +119,13 @@ class SubscriptionLedger:
     def finish(self, name: str, queue: Queue, offset: int) -> None:
         """A program acknowledged a message."""
         self._followed[name, queue].finished.add(offset)
+
+    def flushed(self, name: str, queue: Queue, offset: int, process: str) -> None:
+        """A program was told that its acknowledgement is confirmed."""
+        followed = self._followed[name, queue]
+        if offset not in followed.confirmed and offset > followed.up_to:
+            detail = f"{process}: {name} {queue} offset {offset} was confirmed by no leader"
+            raise BrokenProperty(FLUSHED, detail)
 
     # -- the end ----------------------------------------------------------------------------
 

@@ -18,7 +18,8 @@ LogboomError
 │   └── Forbidden             FORBIDDEN                    (fields: verb, kind, name)
 ├── ProducerError             OUT_OF_ORDER_SEQUENCE, FENCED_PRODUCER
 ├── GroupError                SUBSCRIPTION_MISMATCH, UNKNOWN_MEMBER, NOT_OWNER, BEYOND_END,
-│                             GROUP_NOT_EMPTY, INSTANCE_TAKEN, UNKNOWN_CONSUMER
+│                             GROUP_NOT_EMPTY, INSTANCE_TAKEN, UNKNOWN_CONSUMER,
+│                             ACK_REFUSED                  (fields: messages, refused)
 ├── TransactionError          TRANSACTION_ABORTED, TRANSACTION_CLOSED, UNKNOWN_HANDLES
 ├── OffsetOutOfRange          OFFSET_OUT_OF_RANGE
 ├── DamagedBatch              DAMAGED_BATCH                (a checksum or a length does not hold)
@@ -148,7 +149,9 @@ class GroupError(LogboomError):
 
     UNKNOWN_MEMBER: join again. INSTANCE_TAKEN: do not join again, because another process has taken
     this one's name. Fields of SUBSCRIPTION_MISMATCH: `version`, and `missing`, `extra` and
-    `different`, topics for which the member's subscription differs from the group's.
+    `different`, topics for which the member's subscription differs from the group's. Fields of
+    ACK_REFUSED: `messages`, their number, and `refused`, the first spans of them as [topic, queue,
+    first offset, offset behind].
     """
 
     default_code = "UNKNOWN_MEMBER"
@@ -247,6 +250,7 @@ CODES: Final[dict[str, type[LogboomError]]] = {
     "CONSUMER_BUSY": Refused,
     "UNKNOWN_SUBSCRIPTION": UnknownResource,
     "UNKNOWN_CONSUMER": GroupError,
+    "ACK_REFUSED": GroupError,
     "CLOSED": ClientClosed,
     "FORKED": ClientClosed,
     "PORT_IN_USE": StartError,

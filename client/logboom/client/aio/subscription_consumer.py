@@ -20,6 +20,7 @@ from logboom.client.subscriptions.subscriber_state import (
     SubscriberOptions,
     SubscriberState,
 )
+from logboom.wire.errors import GroupError
 
 CLOSE_S: Final = 5.0
 """Seconds for which `close` waits until acknowledgements are confirmed."""
@@ -29,8 +30,9 @@ class SubscriptionConsumer(Reader):
     """A consumer of a subscription; `Client.subscribe` creates it. One task reads at a time;
     `ack` and `nack` may be called by any.
 
-    An acknowledged message is never delivered again, to any consumer. Others are delivered again
-    after `nack`, after the subscription's `ack_timeout_s`, or when this consumer is gone.
+    A message whose acknowledgement is confirmed is never delivered again, to any consumer. Others are
+    delivered again after `nack`, after the subscription's `ack_timeout_s`, or when this consumer is
+    gone.
     """
 
     _made_by = "client.subscribe()"
@@ -66,8 +68,9 @@ class SubscriptionConsumer(Reader):
     # Settling.
 
     def ack(self, given: Message | Iterable[Message]) -> None:
-        """Acknowledge a message, or several. They are never delivered again, to any consumer. The
-        brokers learn of it within milliseconds; `flush` waits for their confirmation.
+        """Acknowledge a message, or several. The brokers learn of it within milliseconds. Once they
+        have confirmed it, which `flush` waits for, they never deliver these messages again, to any
+        consumer.
 
         Raises:
             InvalidRequest: a message was not delivered to this consumer, or is settled already.
@@ -114,15 +117,24 @@ class SubscriptionConsumer(Reader):
         self._readers.retry(given, delay_s, cause)
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until the brokers have confirmed all acknowledgements.
+        """Wait until the brokers have answered to all acknowledgements.
 
         Raises:
-            TimedOut: they have not; messages without confirmation are delivered again.
+            GroupError: ACK_REFUSED, since the last flush some were refused, because the messages
+                were not this consumer's any more; its field `refused` says which. They are
+                delivered again, to whoever has them now; all others are confirmed.
+            TimedOut: not all were answered; messages without confirmation are delivered again.
         """
         await self.open()
         wanted = self._timeout_s if timeout_s is None else timeout_s
+        refusal: GroupError | None = None
         for subscriber in self._readers.subscribers:
-            await run(self._io, FlushSubscriber(subscriber, wanted))
+            try:
+                await run(self._io, FlushSubscriber(subscriber, wanted))
+            except GroupError as error:
+                refusal = error
+        if refusal is not None:
+            raise refusal
 
     def pause(self) -> None:
         """Accept no messages beyond those in flight until `resume`."""

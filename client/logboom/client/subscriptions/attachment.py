@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
 from logboom.client.core_context import Timer
 from logboom.client.subscriptions.subscribed_queue import SubscribedQueue
 from logboom.client.subscriptions.subscriber_state import SubscriberState
@@ -14,6 +17,9 @@ from logboom.wire.subscription_messages import (
     Start,
     Subscribe,
 )
+
+LONGEST_SPAN: Final = 1 << 20
+"""Offsets that one span of an acknowledgement may cover; leaders refuse longer ones."""
 
 
 class Attachment:
@@ -99,12 +105,12 @@ class Attachment:
         return options.topic, queue, options.subscription, options.consumer, self.session
 
 
-def spans_of(offsets: list[int]) -> list[Span]:
-    """Convert offsets to spans, lowest first."""
+def spans_of(offsets: Iterable[int]) -> list[Span]:
+    """Convert offsets to spans that a leader accepts, lowest first."""
     found: list[Span] = []
     start = stop = -1
     for offset in sorted(offsets):
-        if offset == stop:
+        if offset == stop and stop - start < LONGEST_SPAN:
             stop += 1
         elif offset >= stop:
             if stop > start:

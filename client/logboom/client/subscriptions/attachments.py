@@ -143,6 +143,7 @@ class Attachments:
         for attachment in self._attachments.pop(name, {}).values():
             self._detach(attachment)
         self._subscribers.pop(name, None)
+        self._settlements.end(name, error)
         if outcome is not None:
             outcome.fail(error)
 
@@ -195,6 +196,8 @@ class Attachments:
         attachment.open, attachment.attempts, attachment.number = True, 0, 0
         subscriber.renew(attachment.place, attachment.session)
         self._settlements.settle(attachment)
+        # What was given back in the session before needs no answer: a flush may have waited for it.
+        self._settlements.flushed(id(subscriber))
         window = 0 if subscriber.paused else subscriber.window()
         self._receive(attachment, window, subscriber.window_bytes())
         if subscriber.paused:
@@ -268,6 +271,7 @@ class Attachments:
                     attachment.creates = True
                     subscriber.forget(attachment.place)
                     attachment.valid_from = 0
+                    self._settlements.flushed(name)
                 self._follow_losses(attachment)
                 try:
                     leader = self._leaders.endpoint(topic.name, attachment.place.queue)
@@ -289,6 +293,7 @@ class Attachments:
         if end is not None:
             attachment.cancel()
             attachment.subscriber.cut(attachment.place, end)
+            self._settlements.flushed(id(attachment.subscriber))
 
     # Receiving.
 
@@ -388,9 +393,13 @@ class Attachments:
         done: Promise[None] = Promise()
 
         def end() -> None:
+            if done.error is not None:
+                where = call.subscriber.options
+                LOG.warning("%s of %s closes: %s", where.subscription, where.topic, done.error)
             self._subscribers.pop(name, None)
             for attachment in self._attachments.pop(name, {}).values():
                 self._detach(attachment)
+            self._settlements.end(name, ClientClosed("this consumer was closed meanwhile"))
             call.outcome.resolve(None)
 
         done.add_callback(end)

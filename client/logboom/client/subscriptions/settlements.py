@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
 from logboom.client.cluster.connections import OnReply
@@ -12,7 +12,7 @@ from logboom.client.promise import Promise
 from logboom.client.subscriptions.attachment import Attachment, spans_of
 from logboom.wire.backoff import backoff
 from logboom.wire.base import WireMessage
-from logboom.wire.errors import LogboomError, TimedOut
+from logboom.wire.errors import GroupError, LogboomError, TimedOut
 from logboom.wire.session import Reply
 from logboom.wire.session_table import RequestHandle
 from logboom.wire.subscription_messages import Settled
@@ -21,6 +21,8 @@ LOG = logging.getLogger("logboom.client")
 
 ASK_S: Final = 10.0
 """Seconds for an answer to Subscribe and SettleMessages."""
+MAX_TOLD: Final = 100
+"""Spans of refused acknowledgements that an error contains."""
 
 
 class LeaderRequester(Protocol):
@@ -80,11 +82,11 @@ class Settlements:
                 place.confirm(offsets, up_to, refused)
             if refused:
                 LOG.info("%s/%s: not settled: %s", options.topic, place.queue, refused)
-                if again and options.ordered:
-                    # A message given back was not ours, so nothing tells where the queue continues.
-                    self._failed(attachment, None)
-                    return
-            self.settle(attachment)
+            if refused and again and options.ordered:
+                # A message given back was not ours, so nothing tells where the queue continues.
+                self._failed(attachment, None)
+            else:
+                self.settle(attachment)
             self.flushed(id(attachment.subscriber))
 
         attachment.settling = self._ask(attachment, message, settled, ASK_S)
@@ -108,7 +110,9 @@ class Settlements:
         if error.code == "INVALID_ARGUMENT":
             LOG.warning("%s/%s: %s", attachment.subscriber.options.topic, place.queue, error)
             with attachment.subscriber.lock:
-                place.confirm(offsets, up_to, [])
+                place.confirm(offsets, up_to, spans_of([*offsets, *([up_to] * (up_to >= 0))]))
+            if again:
+                self._failed(attachment, None)  # in a new session they come again
             self.flushed(id(attachment.subscriber))
             return
         with attachment.subscriber.lock:
@@ -121,7 +125,7 @@ class Settlements:
         )
 
     def flush(self, name: int, outcome: Promise[None], timeout: float) -> None:
-        """Resolve once the leaders have confirmed everything."""
+        """Resolve once the leaders have confirmed everything; fail if they have refused something."""
 
         def late() -> None:
             text = "not all acknowledgements were confirmed in time: what is not comes again"
@@ -137,13 +141,45 @@ class Settlements:
         self.flushed(name)
 
     def flushed(self, name: int) -> None:
-        """Resolve flushes of a subscriber whose settlements are all confirmed."""
-        if name not in self._flushes:
+        """End the flushes of a subscriber to whose settlements the leaders have all answered."""
+        if not self._flushes.get(name):
             return
         attachments = self._attachments.get(name, {}).values()
-        if all(s.settling is None and s.place.idle for s in attachments):
-            for outcome in self._flushes.pop(name):
+        if any(s.settling is not None or not s.place.idle for s in attachments):
+            return
+        error = _refusal(attachments)
+        for outcome in self._flushes.pop(name):
+            if error is None:
                 outcome.resolve(None)
+            else:
+                outcome.fail(error)
+
+    def end(self, name: int, error: LogboomError) -> None:
+        """Fail the flushes of a subscriber that is closed."""
+        for outcome in self._flushes.pop(name, []):
+            outcome.fail(error)
+
+
+def _refusal(attachments: Collection[Attachment]) -> GroupError | None:
+    """Return the error for acknowledgements that were refused since the last flush."""
+    count = 0
+    spans: list[list[str | int]] = []
+    for attachment in attachments:
+        place, topic = attachment.place, attachment.subscriber.options.topic
+        with attachment.subscriber.lock:
+            count += len(place.refused)
+            spans += ([topic, place.queue, *span] for span in spans_of(place.refused))
+            place.refused.clear()
+    if not count:
+        return None
+    first = "{}/{} from offset {}".format(*spans[0])
+    text = f"{count} acknowledged messages were not this consumer's any more, {first} on"
+    return GroupError(
+        f"{text}: they are delivered again, to whoever has them now",
+        "ACK_REFUSED",
+        messages=count,
+        refused=spans[:MAX_TOLD],
+    )
 
 
 def ms(seconds: float) -> int:

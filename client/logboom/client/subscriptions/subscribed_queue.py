@@ -87,6 +87,7 @@ class SubscribedQueue:
         "known",
         "out",
         "queue",
+        "refused",
         "rewound",
         "sending",
         "session",
@@ -114,6 +115,8 @@ class SubscribedQueue:
         self.known: set[int] = set()
         """Offsets that were acknowledged after they had stopped being this consumer's. If they are
         delivered again, they are acknowledged without being handed out."""
+        self.refused: set[int] = set()
+        """Those of `known` whose acknowledgement was refused since the last flush."""
         self.sending: set[int] = set()
         """Offsets of which a copy is being sent to the retries or the dead letters."""
         self.to_ack: list[int] = []
@@ -218,12 +221,14 @@ class SubscribedQueue:
         self.copies.clear()
 
     def confirm(self, offsets: Iterable[int], up_to: int, refused: list[Span]) -> None:
-        """Apply the leader's answer."""
-        missed = {offset for start, stop in refused for offset in range(start, stop)}
-        missed &= self.done
-        if len(self.known) < MAX_KNOWN:
-            self.known |= missed
-        self.done.difference_update(offsets)
+        """Apply the leader's answer: what it refused is not acknowledged."""
+        missed = {offset for start, stop in refused for offset in range(start, stop)} & self.done
+        settled = set(offsets)
+        if missed:
+            # What came again since is acknowledged again, too: that answer counts.
+            repeated = missed.intersection(self.to_ack)
+            missed -= repeated
+            settled -= repeated
         if not self.again:
             # Messages that arrive from now on were sent after everything was taken back. Those
             # before may belong to another consumer by then.
@@ -231,10 +236,16 @@ class SubscribedQueue:
         if up_to >= self.done_to:
             self.done_to = -1
         if up_to >= 0:
-            below = {offset for offset in self.done if offset <= up_to}
-            if up_to in missed and len(self.known) < MAX_KNOWN:
-                self.known |= below
-            self.done -= below
+            below = {offset for offset in self.done - settled if offset <= up_to}
+            if up_to in missed:
+                missed |= below
+            settled |= below
+        self.done -= settled
+        self.refused -= settled
+        if len(self.known) < MAX_KNOWN:
+            self.known |= missed
+        if len(self.refused) < MAX_KNOWN:
+            self.refused |= missed
 
     def free(self, batch: ReceivedBatch) -> None:
         """Give back the permits of a batch."""

@@ -104,7 +104,7 @@ class SubscriberState:
     def forget(self, place: SubscribedQueue) -> None:
         """Forget the messages of a queue that are gone, so that none is settled."""
         with self.lock:
-            for offsets in (place.out, place.done, place.known, place.sending):
+            for offsets in (place.out, place.done, place.known, place.refused, place.sending):
                 offsets.clear()
         self.renew(place, place.session)
 
@@ -159,7 +159,10 @@ class WakeSubscriber(CoreCall):
 
 @dataclass(slots=True)
 class FlushSubscriber(CoreCall):
-    """Flush settlements; resolved once the leaders have confirmed them all."""
+    """Flush settlements; resolved once the leaders have answered to them all.
+
+    Fails with ACK_REFUSED if they have refused acknowledgements since the last flush.
+    """
 
     subscriber: SubscriberState
     timeout: float

@@ -94,7 +94,9 @@ class ActiveSubscription:
         return effects.deliveries
 
     def deadline(self) -> float:
-        """Return when it wants a turn."""
+        """Return when it wants a turn: at once, if this leadership is over."""
+        if self.stale:
+            return float("-inf")
         when = self.dispatcher.deadline()
         session = self.settings.session_ms / 1000
         for consumer_session in self.sessions.values():

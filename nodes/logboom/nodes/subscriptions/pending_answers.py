@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from typing import NamedTuple
 
 from logboom.nodes.broker_context import BrokerContext
@@ -41,15 +42,23 @@ class PendingAnswers:
         """Send an answer once everything that this turn writes is committed."""
         self._unwritten.append((replica, leading, address, message))
 
-    def written(self, turn: BrokerTurn) -> None:
-        """Take note of where the entries of this turn end."""
-        unwritten, self._unwritten = self._unwritten, []
-        for replica, leading, address, message in unwritten:
-            if replica.hw >= replica.end:
-                turn.answer(address, message)
-                continue
+    def written(self, turn: BrokerTurn, unwritten: Collection[QueueKey] = ()) -> None:
+        """Take note of where the entries of this turn end.
+
+        The changes of queues in `unwritten` are not written yet, so their answers wait for that.
+        """
+        answers, self._unwritten = self._unwritten, []
+        for replica, leading, address, message in answers:
             answer = _PendingAnswer(leading, replica.end, address, message)
-            self._waiting.setdefault(replica.key, deque()).append(answer)
+            if leading is not replica.leading:
+                # The leadership ended in this turn, so nothing was written of its changes.
+                self._refuse(replica, answer, turn)
+            elif replica.key in unwritten:
+                self._unwritten.append((replica, leading, address, message))
+            elif replica.hw >= replica.end:
+                turn.answer(address, message)
+            else:
+                self._waiting.setdefault(replica.key, deque()).append(answer)
 
     def hw_moved(self, replica: Replica, turn: BrokerTurn) -> None:
         """Send the answers that the HW has passed."""
@@ -65,14 +74,23 @@ class PendingAnswers:
 
     def step(self, turn: BrokerTurn) -> None:
         """Refuse the answers of leaderships that have ended."""
-        for key, waiting in list(self._waiting.items()):
+        for key in self._ended():
             known = self._queues.replicas.get(key)
-            if known is not None and waiting[0].leading is known.leading:
-                continue
-            for answer in waiting:
+            for answer in self._waiting.pop(key):
                 if known is not None:
                     self._refuse(known, answer, turn)
-            del self._waiting[key]
+
+    def deadline(self) -> float:
+        """Return when `step` is wanted next: at once, if a leadership has ended."""
+        return float("-inf") if self._ended() else float("inf")
+
+    def _ended(self) -> list[QueueKey]:
+        replicas = self._queues.replicas
+        return [
+            key
+            for key, waiting in self._waiting.items()
+            if key not in replicas or waiting[0].leading is not replicas[key].leading
+        ]
 
     def _refuse(self, replica: Replica, answer: _PendingAnswer, turn: BrokerTurn) -> None:
         error = not_leader(self._routes, replica.topic, replica.queue, self._me)

@@ -296,7 +296,7 @@ class SubscriptionService(Service):
                 self._touched[place] = served
         for changed in deltas.values():
             self._append(changed[0].replica, [_delta(served) for served in changed], turn)
-        self.answers.written(turn)
+        self.answers.written(turn, {key for key, _ in self._touched})
 
     def _append(self, replica: Replica, deltas: list[CursorDelta], turn: BrokerTurn) -> Position:
         body = encode_deltas(deltas)
@@ -384,7 +384,8 @@ class SubscriptionService(Service):
 
     def deadline(self) -> float:
         """Return when `step` is wanted next."""
-        return min((served.deadline() for served in self.served.values()), default=float("inf"))
+        when = self.answers.deadline()
+        return min((when, *(served.deadline() for served in self.served.values())))
 
 
 def _delta(served: ActiveSubscription) -> CursorDelta:

@@ -131,8 +131,8 @@ class SubscriptionCluster(Cluster):
         super()._answer_holds()
         for item in list(self._receiving):
             until, endpoint, message = item
-            served = self.served[message.queue]
-            if served.sessions.get(message.consumer) != message.session:
+            served = self.served.get(message.queue)
+            if served is None or served.sessions.get(message.consumer) != message.session:
                 answer: WireMessage = Failure(
                     message.id, "UNKNOWN_CONSUMER", "subscribe again", retryable=False
                 )

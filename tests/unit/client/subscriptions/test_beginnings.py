@@ -12,6 +12,11 @@ from tests.unit.client.subscriptions.scripted_subscription import Consumer, Subs
 
 @pytest.fixture
 def cluster() -> SubscriptionCluster:
+    return filled()
+
+
+def filled() -> SubscriptionCluster:
+    """Two queues of three messages."""
     made = SubscriptionCluster(queues=2)
     fill(made, 0, 0, 3)
     fill(made, 1, 100, 3)
@@ -32,9 +37,9 @@ def test_a_new_subscription_begins_where_it_is_told(cluster: SubscriptionCluster
     assert sorted(cluster.begun) == [(0, "last"), (1, "last")]
 
 
-def test_queues_added_while_it_has_no_consumer_are_read_from_their_first_message(
-    cluster: SubscriptionCluster,
-) -> None:
+def test_p10_added_queues_are_read_whole() -> None:
+    """Also if they are added while the subscription has no consumer."""
+    cluster = filled()
     Consumer(cluster).opened().close()
     add_queues(cluster, 200, 300)
     again = Consumer(cluster).opened()

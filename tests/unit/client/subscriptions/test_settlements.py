@@ -10,13 +10,20 @@ import pytest
 from logboom.client.cluster.connections import OnReply
 from logboom.client.core_context import CoreTurn
 from logboom.client.promise import Promise
-from logboom.client.subscriptions.attachment import Attachment
+from logboom.client.subscriptions import attachment
+from logboom.client.subscriptions.attachment import Attachment, spans_of
 from logboom.client.subscriptions.settlements import Settlements
 from logboom.client.subscriptions.subscribed_queue import SubscribedQueue
 from logboom.client.subscriptions.subscriber_state import SubscriberOptions, SubscriberState
 from logboom.wire.actor import Instant
 from logboom.wire.base import WireMessage
-from logboom.wire.errors import InvalidRequest, LogboomError, NotEnoughReplicas, Unavailable
+from logboom.wire.errors import (
+    GroupError,
+    InvalidRequest,
+    LogboomError,
+    NotEnoughReplicas,
+    Unavailable,
+)
 from logboom.wire.hello import Identity
 from logboom.wire.session import Reply, Session
 from logboom.wire.session_table import RequestHandle
@@ -83,7 +90,8 @@ def test_what_is_refused_for_good_is_waited_for_no_longer() -> None:
     bench = Bench()
     outcome = bench.acknowledge(3)
     bench.answer(InvalidRequest("no such span"))
-    assert outcome.done
+    assert isinstance(outcome.error, GroupError)
+    assert outcome.error.fields["refused"] == [["orders", 0, 3, 4]]
     assert bench.place.idle
 
 
@@ -94,7 +102,8 @@ def test_a_cumulative_acknowledgement_that_is_refused_for_good_is_waited_for_no_
     outcome: Promise[None] = Promise()
     bench.settling.flush(bench.name, outcome, 30.0)
     bench.answer(InvalidRequest("not of this kind"))
-    assert outcome.done
+    assert isinstance(outcome.error, GroupError)
+    assert outcome.error.fields["refused"] == [["orders", 0, 2, 4]]
     assert bench.place.idle
 
 
@@ -117,3 +126,18 @@ def test_after_another_failure_the_queue_is_attached_anew(error: LogboomError | 
     on_reply(Reply(None, None, (), error))
     assert bench.failed == [error]
     assert not outcome.done
+
+
+def test_a_message_given_back_that_is_refused_for_good_comes_again() -> None:
+    bench = Bench()
+    bench.place.again.append((3, 1 << 40))
+    outcome: Promise[None] = Promise()
+    bench.settling.flush(bench.name, outcome, 30.0)
+    bench.answer(InvalidRequest("such a delay"))
+    assert bench.failed == [None]
+    assert outcome.done
+
+
+def test_spans_are_no_longer_than_a_leader_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attachment, "LONGEST_SPAN", 3)
+    assert spans_of([9, *range(1, 6)]) == [(1, 4), (4, 6), (9, 10)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from logboom.nodes.log.keys import Position
+from logboom.wire.actor import Event
 from logboom.wire.batch import encode_batch, open_batch
 from logboom.wire.errors import (
     GroupError,
@@ -201,6 +203,60 @@ def test_an_acknowledgement_is_answered_once_it_is_replicated() -> None:
     rig.lead(isr=[ME], replicas=PAIR, config=TopicConfig(retention_ms=-1, min_in_sync=2))
     with pytest.raises(NotEnoughReplicas):
         reader.settle((0, 1))
+
+
+def in_one_turn(rig: Rig, *acts: Callable[[], object]) -> None:
+    """Let the broker take what the acts send it in one turn."""
+    events: list[Event] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rig, "turn", lambda *more: events.extend(more))
+        for act in acts:
+            act()
+    rig.turn(*events)
+
+
+def attached_with_a_message() -> tuple[Rig, Reader]:
+    """A consumer that holds the one message of a queue; everything is replicated."""
+    rig = Rig()
+    rig.lead(isr=PAIR, replicas=PAIR)
+    follower = rig.follower()
+    reader = Reader(rig)
+    reader.peer.ask(Subscribe(0, 30_000, "flights", 0, "s", "one", 1, SHARED, 0, None, "first"))
+    follower.ask(fetch(0, (Position(0, 1), 1)))
+    reader.session = 1
+    reader.peer.taken()
+    send(rig, b"a")
+    follower.ask(fetch(1, (Position(1), 1)))
+    assert reader.receive() == [b"a"]
+    return rig, reader
+
+
+SETTLE = SettleMessages(0, 9_000, "flights", 0, "s", "one", 1, [(0, 1)])
+
+
+def test_p10_a_leadership_that_ends_in_the_turn_of_an_acknowledgement_does_not_confirm_it() -> None:
+    rig, reader = attached_with_a_message()
+    in_one_turn(
+        rig,
+        lambda: reader.peer.ask(SETTLE),
+        lambda: rig.lead(epoch=2, isr=PAIR, replicas=PAIR, leader="broker-2"),
+    )
+    replies = reader.peer.taken()
+    assert [type(reply.error) for reply in replies] == [NotLeader], "it is written nowhere"
+
+
+def test_p10_an_acknowledgement_that_too_few_replicas_could_keep_is_not_confirmed() -> None:
+    rig, reader = attached_with_a_message()
+    strict = TopicConfig(retention_ms=-1, min_in_sync=2)
+    in_one_turn(
+        rig,
+        lambda: reader.peer.ask(SETTLE),
+        lambda: rig.lead(isr=[ME], replicas=PAIR, config=strict),
+    )
+    assert reader.peer.taken() == [], "it is not written yet"
+    rig.lead(isr=[ME], replicas=PAIR, config=TopicConfig(retention_ms=-1, min_in_sync=1))
+    assert isinstance(reader.peer.answer(), Settled)
+    assert rig.replica().cursors.cursors["s"].acks.floor == 1
 
 
 def test_a_new_leader_serves_nobody_before_it_knows_all_that_was_acknowledged() -> None:
