@@ -195,7 +195,7 @@ ROOMS: dict[str, str] = {
         columns manifest_file parking view
         backup_messages batch commands filters group_routes restart_check routes told_endpoints
         arrow_batches health messages name_servers
-        access_requirements config_requests frames hello
+        access_requirements config_requests frames hello internal_topics
         actor authorizer zap_requests
         acceptor audit_log event_log peer_routes session unfinished_messages
         accepted_connections audit_file auditor connection_requests listener_gate node_pages session_table

@@ -39,6 +39,7 @@ from logboom.client.written_values import (
     size_bytes,
 )
 from logboom.wire.errors import InvalidRequest
+from logboom.wire.internal_topics import message_limit
 from logboom.wire.view import QueueView, TopicConfig, TopicView
 
 Switch: TypeAlias = Literal["on", "off"]
@@ -173,7 +174,7 @@ def _settings_line(topic: TopicView) -> str:
     return (
         f"{topic.name}: kept for {duration_text(config.retention_ms)}"
         f"{'' if size < 0 else f' or {bytes_text(size)} a queue'}, "
-        f"messages up to {bytes_text(config.max_message_bytes)}, "
+        f"messages up to {bytes_text(message_limit(topic))}, "
         f"min in sync {config.min_in_sync or 'majority'}"
         f"{', unclean election' if config.unclean_election else ''}"
         f"{', compacted' if config.compaction else ''}"

@@ -13,6 +13,7 @@ from logboom.client.fetch.retry_copies import ATTEMPT_HEADER, CAUSE, ORIGIN
 from logboom.deploy import embedded
 from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import InvalidRequest
+from logboom.wire.view import TopicConfig
 
 
 @pytest.fixture(scope="module")
@@ -181,3 +182,24 @@ def test_retries_of_asyncio(node: Embedded) -> None:
             assert (dead.headers or {})[CAUSE] == b"no use"
 
     asyncio.run(play())
+
+
+def test_what_is_as_large_as_its_topic_takes_is_retried_and_given_up_as_all_is(
+    boom: Client,
+) -> None:
+    # The two topics were made with the usual limit, and a copy has headers more than its original.
+    boom.admin.create_topic("large", queues=1, max_message_bytes=8 * 1024 * 1024)
+    usual = TopicConfig().max_message_bytes
+    values = {b"x" * usual, b"y" * (usual + 1)}
+    with boom.producer() as producer:
+        for value in values:
+            producer.send("large", value).result(200)
+    with boom.subscribe(
+        "large", subscription="s", type="shared", start="first", max_attempts=2
+    ) as consumer:
+        consumer.retry(take(consumer, 2), delay_s=0)
+        for again in take(consumer, 2):
+            assert again.attempt == 2
+            consumer.nack(again, delay_s=0)
+        dead = dead_letters(boom, "large%s", 2)
+    assert {message.value for message in dead} == values

@@ -25,6 +25,7 @@ from logboom.client.send.send_buffer import (
 from logboom.wire.batch import NO_PRODUCER
 from logboom.wire.commands import AllocateProducerIds, CommandResult
 from logboom.wire.errors import ClientClosed, LogboomError
+from logboom.wire.internal_topics import message_limit
 from logboom.wire.view import TopicView
 
 ID_BLOCK: Final = 16
@@ -111,7 +112,7 @@ class Sender:
     def _shape(self, producer: _ProducerEntry, topic: TopicView) -> None:
         sticky = self._turn.rng.randrange(1 << 16)
         topic_accumulator = producer.buffer.reshape(
-            topic.name, topic.id, len(topic.queues), topic.config.max_message_bytes, sticky
+            topic.name, topic.id, len(topic.queues), message_limit(topic), sticky
         )
         for accumulator in topic_accumulator.queues:
             if accumulator not in producer.senders:

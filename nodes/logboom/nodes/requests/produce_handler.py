@@ -27,9 +27,9 @@ from logboom.wire.batch import open_batch, validate_batch
 from logboom.wire.errors import InvalidRequest, LogboomError, NotEnoughReplicas, Unavailable
 from logboom.wire.frames import Frame
 from logboom.wire.head import BatchHead
+from logboom.wire.internal_topics import message_limit
 from logboom.wire.messages import Acks, Produce, Produced
 from logboom.wire.parking import AT_ONCE, check_due
-from logboom.wire.view import TopicConfig
 
 
 class ProduceHandler(Service):
@@ -99,7 +99,7 @@ class ProduceHandler(Service):
         topic = self._routes.topics[message.topic]
         config = topic.config
         if head.plain_length > config.max_message_bytes:
-            _check_sizes(batch, head, config)
+            _check_sizes(batch, head, message_limit(topic))
         self.check_acks(message.acks, leading, turn.mono)
         if head.producer_id >= 0:
             original = replica.windows.find(head)
@@ -246,15 +246,15 @@ def _answer_up_to(line: deque[PendingProduce], safe: Position, turn: BrokerTurn)
         _answer(line.popleft(), turn)
 
 
-def _check_sizes(batch: Frame, head: BatchHead, config: TopicConfig) -> None:
+def _check_sizes(batch: Frame, head: BatchHead, limit: int) -> None:
     """Refuse a message larger than the topic allows; reads only batches that could hold one."""
     columns = open_batch(batch, head)
     pairs = zip(columns.values(), columns.keys(), strict=True)
     largest = max(len(value or b"") + len(key or b"") for value, key in pairs)
-    if largest > config.max_message_bytes:
+    if largest > limit:
         raise InvalidRequest(
             f"a message of {largest} bytes; the topic takes at most "
-            f"{config.max_message_bytes}: send smaller ones, or raise max_message_bytes",
+            f"{limit}: send smaller ones, or raise max_message_bytes",
             "TOO_LARGE",
-            limit=config.max_message_bytes,
+            limit=limit,
         )
