@@ -11,10 +11,8 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from logboom.nodes.replica.offset_set import OffsetSet
-from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.subscriptions.key_ranges import Range
 from logboom.wire.errors import InvalidRequest
-from logboom.wire.routes import Routes
 
 MAX_GRANT: Final = 1 << 40
 """Permits that one grant may give, in messages or in bytes."""
@@ -201,42 +199,13 @@ class DispatchRateLimiter:
         if min(self.room(now)) > 0:
             return now
         waits = [0.001]
-        if self.messages_per_s:
-            waits.append((1 - self._messages) / self.messages_per_s)
-        if self.bytes_per_s:
-            waits.append((1 - self._bytes) / self.bytes_per_s)
+        messages_per_s, bytes_per_s = self._speeds()
+        if messages_per_s:
+            waits.append((1 - self._messages) / messages_per_s)
+        if bytes_per_s:
+            waits.append((1 - self._bytes) / bytes_per_s)
         return now + max(waits)
 
-
-class TopicRateLimiters:
-    """The rate limiters of queues, each shared by all subscriptions of its queue."""
-
-    def __init__(self, routes: Routes) -> None:
-        self._routes = routes
-        self._rates: dict[QueueKey, DispatchRateLimiter] = {}
-
-    def get_limiter(self, replica: Replica) -> DispatchRateLimiter:
-        """Return the limiter of a queue, with the rate that its topic has now."""
-        rate = self._rates.setdefault(replica.key, DispatchRateLimiter())
-        self._adopt(replica, rate)
-        return rate
-
-    def changed(self, replica: Replica) -> bool:
-        """Follow the topic's rate, and return whether it has changed."""
-        rate = self._rates.get(replica.key)
-        return rate is not None and self._adopt(replica, rate)
-
-    def forget(self, key: QueueKey) -> None:
-        """Forget a queue of which no subscription is served any longer."""
-        self._rates.pop(key, None)
-
-    def _adopt(self, replica: Replica, rate: DispatchRateLimiter) -> bool:
-        topic = self._routes.topics.get(replica.topic)
-        if topic is None:
-            return False
-        config = topic.config
-        wanted = config.dispatch_messages_per_s, config.dispatch_bytes_per_s
-        if wanted == (rate.messages_per_s, rate.bytes_per_s):
-            return False
-        rate.change(*wanted)
-        return True
+    def _speeds(self) -> tuple[float, float]:
+        """Return the messages and bytes per second that this limiter gets."""
+        return self.messages_per_s, self.bytes_per_s

@@ -106,6 +106,8 @@ class Dispatcher(ABC):
         """The offsets of these spans."""
         self._out = DispatchEffects()
         self._now = float("-inf")
+        self._limited = False
+        """The rates have allowed nothing to be sent now."""
 
     # ── the type's own ──────────────────────────────────────────────────────────────────────────
 
@@ -176,6 +178,7 @@ class Dispatcher(ABC):
             case _:
                 pass
         self._tick()
+        self._limited = False
         self._pump()
         return self._out
 
@@ -186,10 +189,9 @@ class Dispatcher(ABC):
             for consumer in self.consumers.values():
                 if consumer.lent:
                     when = min(when, consumer.lent[0].deadline)
-        if any(c.ready and c.permits.open for c in self.consumers.values()):
-            paid = max(rate.next_at(self._now) for rate in self._rates)
-            if paid > self._now:
-                when = min(when, paid)
+        if self._limited:
+            # There may be room already, if another subscription has asked for its share since.
+            when = min(when, max(rate.next_at(self._now) for rate in self._rates))
         return when
 
     def unready(self, name: str) -> None:
@@ -235,6 +237,7 @@ class Dispatcher(ABC):
         for rate in self._rates:
             allowed = rate.room(self._now)
             messages, size = min(messages, allowed[0]), min(size, allowed[1])
+        self._limited = min(messages, size) <= 0
         return messages, size
 
     def _budget(self, consumer: AttachedConsumer) -> tuple[int, int, int] | None:

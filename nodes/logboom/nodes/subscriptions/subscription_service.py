@@ -24,7 +24,6 @@ from logboom.nodes.replica.offset_set import OffsetSet, Span
 from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.replica.request_errors import not_leader
 from logboom.nodes.subscriptions.active_subscription import ActiveSubscription, make_dispatcher
-from logboom.nodes.subscriptions.attached_consumer import TopicRateLimiters
 from logboom.nodes.subscriptions.dispatch_events import (
     Delivery,
     DetachConsumer,
@@ -36,6 +35,7 @@ from logboom.nodes.subscriptions.dispatch_events import (
 from logboom.nodes.subscriptions.entry_filter import DispatchFilter, EntryFilter
 from logboom.nodes.subscriptions.entry_source import LogEntrySource
 from logboom.nodes.subscriptions.pending_answers import PendingAnswers
+from logboom.nodes.subscriptions.topic_rates import TopicRateLimiters
 from logboom.nodes.turn import BrokerTurn, Figures, Service
 from logboom.wire.actor import Note
 from logboom.wire.cursor_deltas import (
@@ -170,7 +170,7 @@ class SubscriptionService(Service):
         source = LogEntrySource(replica, self._queues.storage, self._on_damage)
         plug_ins = [partial(each, replica.topic, name) for each in self._plug_ins]
         entry_filter = EntryFilter(settings.filter, plug_ins, self._stats, self._notes)
-        rates = (self._rates.get_limiter(replica),)
+        rates = (self._rates.get_limiter(replica, name),)
         dispatcher = make_dispatcher(settings, source, acks, counts, entry_filter, rates)
         served = ActiveSubscription(name, replica, leading, settings, dispatcher)
         before = self.served.get((replica.key, name))
@@ -269,6 +269,7 @@ class SubscriptionService(Service):
             del self.served[place]
             by_name = self._by_queue[place[0]]
             del by_name[served.name]
+            self._rates.leave(*place)
             if not by_name:
                 del self._by_queue[place[0]]
                 self._rates.forget(place[0])

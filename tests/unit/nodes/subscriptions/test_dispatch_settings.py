@@ -43,6 +43,33 @@ def test_the_rate_of_a_topic_holds_for_all_consumers_of_a_queue_together() -> No
     assert sorted(filter(None, one.taken() + two.taken())) == [b"c", b"d"]
 
 
+def test_subscriptions_share_the_rate_of_a_topic() -> None:
+    # The one whose turn came first got all that there was, and the other 8 messages of 250.
+    rig = Rig()
+    rig.lead(config=limited(messages=4))
+    one, two = Reader(rig, "one"), Reader(rig, "two")
+    two.subscription = "other"
+    got = {one: 0, two: 0}
+    for reader in got:
+        reader.subscribe()
+    for n in range(60):
+        send(rig, b"%d" % n)
+
+    def read(reader: Reader, values: list[bytes | None]) -> None:
+        while values:
+            got[reader] += len(values)
+            values = reader.receive()
+
+    for reader in got:
+        read(reader, reader.receive())
+    for _ in range(100):
+        rig.settle(0.1)
+        for reader in got:
+            read(reader, reader.taken())
+    assert abs(got[one] - got[two]) <= 4
+    assert 30 <= sum(got.values()) <= 46
+
+
 def test_a_rate_that_is_altered_counts_at_once() -> None:
     rig = Rig()
     rig.lead(config=limited(size=1))

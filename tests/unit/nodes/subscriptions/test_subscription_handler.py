@@ -43,7 +43,9 @@ SHARED = SubscriptionConfig(kind="shared")
 
 
 class Reader:
-    """A consumer of subscription "s", played by hand."""
+    """A consumer of a subscription, played by hand."""
+
+    subscription = "s"
 
     def __init__(self, rig: Rig, name: str = "one", config: SubscriptionConfig = SHARED) -> None:
         self.rig = rig
@@ -62,7 +64,7 @@ class Reader:
             30_000,
             "flights",
             0,
-            "s",
+            self.subscription,
             self.name,
             self.session,
             self.config,
@@ -84,7 +86,7 @@ class Reader:
             30_000,
             "flights",
             0,
-            "s",
+            self.subscription,
             self.name,
             self.session,
             self.number,
@@ -117,7 +119,7 @@ class Reader:
                 30_000,
                 "flights",
                 0,
-                "s",
+                self.subscription,
                 self.name,
                 self.session,
                 list(spans),
