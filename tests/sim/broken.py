@@ -407,6 +407,11 @@ BREAKS: Final = (
         u.a_consumer_says_what_is_new,
         Directed("client.subscriptions.test_beginnings:test_p10_added_queues_are_read_whole"),
     ),
+    Break(
+        "P10",
+        u.a_name_is_anybodys,
+        Directed(SUBSCRIPTIONS + "test_p10_a_name_has_one_owner"),
+    ),
     Break("P10", u.permits_outlive_their_session, Subscribers(), within=20, thorough=True),
     Break("P10", u.batches_are_cut_to_the_permits, Subscribers(), within=20, thorough=True),
     Break(

@@ -451,7 +451,8 @@ class Client(Scope):
             type: "exclusive" (one consumer), "failover" (one at a time, by `priority` and name),
                 "shared" (a message goes to any consumer) or "key_shared" (the messages of a key go
                 to one consumer at a time, in order).
-            name: the name of this consumer, unique in the subscription; "": a new one.
+            name: the name of this consumer, unique in the subscription; "": a new one. While another
+                process has it, opening the consumer fails with INSTANCE_TAKEN.
             tags: as in `consumer`. Messages that do not match count as acknowledged.
             filter: as in `consumer`. Messages that do not match count as acknowledged.
             start: where a new subscription begins: "first", "last", or a message time as in
@@ -472,7 +473,8 @@ class Client(Scope):
 
         Raises:
             Refused: CONSUMER_BUSY: another consumer has the exclusive subscription.
-            GroupError: SUBSCRIPTION_MISMATCH; the text states the difference.
+            GroupError: SUBSCRIPTION_MISMATCH; the text states the difference. INSTANCE_TAKEN: another
+                process has this consumer's name; it is raised by reads and flushes, too.
             UnknownResource: there is no such topic.
             InvalidRequest: an argument or a setting is invalid.
         """

@@ -12,7 +12,7 @@ from logboom.client import Client, Message, SubscriptionConsumer, aio, connect
 from logboom.client.fetch.retry_copies import ATTEMPT_HEADER, CAUSE, ORIGIN
 from logboom.deploy import embedded
 from logboom.deploy.embedded import Embedded
-from logboom.wire.errors import InvalidRequest
+from logboom.wire.errors import GroupError, InvalidRequest
 from logboom.wire.view import TopicConfig
 
 
@@ -203,3 +203,32 @@ def test_what_is_as_large_as_its_topic_takes_is_retried_and_given_up_as_all_is(
             consumer.nack(again, delay_s=0)
         dead = dead_letters(boom, "large%s", 2)
     assert {message.value for message in dead} == values
+
+
+def test_a_second_consumer_of_one_name_is_told_and_costs_no_message(
+    node: Embedded, boom: Client
+) -> None:
+    # They took the name from each other, and 69 of 100 messages became dead letters.
+    fill(boom, "twins", 20)
+
+    def me(client: Client) -> SubscriptionConsumer:
+        return client.subscribe(
+            "twins",
+            subscription="s",
+            type="shared",
+            start="first",
+            name="me",
+            max_attempts=2,
+            session_ms=1_000,
+        )
+
+    with me(boom) as consumer:
+        first = take(consumer, 20)
+        with connect(node.endpoints) as another:
+            with pytest.raises(GroupError, match="another process is consumer 'me'") as caught:
+                me(another).open()
+            assert caught.value.code == "INSTANCE_TAKEN"
+        consumer.ack(first)
+        consumer.flush()
+        assert {message.attempt for message in first} == {1}
+        assert boom.admin.offsets("%DLQ%twins%s")[0] == (0, 0)

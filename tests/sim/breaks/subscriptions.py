@@ -14,7 +14,10 @@ from logboom.nodes.subscriptions.dispatcher import Dispatcher
 from logboom.nodes.subscriptions.key_shared_backlog import KeySharedBacklog
 from logboom.nodes.subscriptions.pending_answers import PendingAnswers
 from logboom.nodes.subscriptions.single_active_dispatcher import SingleActiveDispatcher
-from logboom.nodes.subscriptions.subscription_handler import SubscriptionLookup
+from logboom.nodes.subscriptions.subscription_handler import (
+    SubscriptionHandler,
+    SubscriptionLookup,
+)
 from logboom.nodes.subscriptions.subscription_service import SubscriptionService
 from tests.sim.breaks.queues import Patch
 
@@ -64,6 +67,11 @@ def a_consumer_says_what_is_new(patch: Patch) -> None:
         return [(queue, start) for queue in unknown]
 
     patch.setattr(attachments, "beginnings", begin)
+
+
+def a_name_is_anybodys(patch: Patch) -> None:
+    """P10: two processes of one consumer's name take it from each other."""
+    patch.setattr(SubscriptionHandler, "_contest", lambda _self, _replica, _message, _turn: None)
 
 
 def deliveries_need_no_lease(patch: Patch) -> None:

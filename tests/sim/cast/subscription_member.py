@@ -140,7 +140,10 @@ class SubscriptionMember:
             self.open = True
         elif not self.leaving:
             assert isinstance(error, LogboomError), error
-            self._refused(error)
+            if error.code == "INSTANCE_TAKEN":
+                self._trace.count("names of earlier processes")
+            else:
+                self._refused(error)
             self._reopen_at = self._now.mono + REOPEN_S
 
     def _refused(self, error: LogboomError) -> None:

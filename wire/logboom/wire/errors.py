@@ -147,8 +147,8 @@ class ProducerError(LogboomError):
 class GroupError(LogboomError):
     """A member is not in its group, or its request does not match the group's state.
 
-    UNKNOWN_MEMBER: join again. INSTANCE_TAKEN: do not join again, because another process has taken
-    this one's name. Fields of SUBSCRIPTION_MISMATCH: `version`, and `missing`, `extra` and
+    UNKNOWN_MEMBER: join again. INSTANCE_TAKEN: do not come again, because another process has this
+    one's name in its group or subscription. Fields of SUBSCRIPTION_MISMATCH: `version`, and `missing`, `extra` and
     `different`, topics for which the member's subscription differs from the group's. Fields of
     ACK_REFUSED: `messages`, their number, and `refused`, the first spans of them as [topic, queue,
     first offset, offset behind].

@@ -754,6 +754,16 @@ _ALL: Final[tuple[LogEvent, ...]] = (
         ("group",),
     ),
     LogEvent(
+        "consumer_name_taken",
+        "warning",
+        "nodes.subscriptions",
+        "broker",
+        ("topic", "queue", "subscription", "consumer"),
+        "Two processes go by one consumer's name; one of them is refused with INSTANCE_TAKEN",
+        ("subscription", "consumer"),
+        every_s=60.0,
+    ),
+    LogEvent(
         "filter_failed",
         "warning",
         "nodes.subscriptions",

@@ -57,7 +57,7 @@ class SubscriptionConfig(Struct, frozen=True, array_like=True):
 class Subscribe(Request, array_like=True):
     """Attach a consumer to a subscription, which is made if there is none of the name.
 
-    Answered by Subscribed. Errors: NOT_LEADER, CONSUMER_BUSY (field `consumer`),
+    Answered by Subscribed. Errors: NOT_LEADER, CONSUMER_BUSY (field `consumer`), INSTANCE_TAKEN,
     SUBSCRIPTION_MISMATCH (field `different`: settings that are not those of its consumers),
     UNKNOWN_SUBSCRIPTION (with `create` false), INVALID_ARGUMENT, INVALID_FILTER, UNAVAILABLE.
     """
@@ -80,6 +80,10 @@ class Subscribe(Request, array_like=True):
     create: bool = True
     topic_id: int = 0
     """As in Produce."""
+    owner: int = 0
+    """Who goes by the consumer's name: greater for one that was opened later; 0: an older client."""
+    again: bool = False
+    """True if this owner was attached to all queues before."""
 
 
 class Subscribed(WireMessage, array_like=True):

@@ -64,8 +64,11 @@ class Attachment:
 
     # Requests to the leader.
 
-    def subscribe(self, timeout_ms: int) -> Subscribe:
-        """Return the request that attaches in the new session."""
+    def subscribe(self, timeout_ms: int, *, again: bool) -> Subscribe:
+        """Return the request that attaches in the new session.
+
+        It is `again` if the consumer was attached to all queues before.
+        """
         options = self.subscriber.options
         return Subscribe(
             0,
@@ -77,6 +80,8 @@ class Attachment:
             self.start,
             self.creates,
             self.topic_id,
+            self.subscriber.owner,
+            again,
         )
 
     def receive(self, messages: int, size: int, wait_ms: int, timeout_ms: int) -> Receive:

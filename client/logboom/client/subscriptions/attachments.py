@@ -46,6 +46,8 @@ LOG = logging.getLogger("logboom.client")
 
 GATHER_S: Final = 0.005
 """Seconds for which settlements are collected before they are sent."""
+OWNER_BITS: Final = 20
+"""Random bits that tell consumers of one name from each other which are opened in one millisecond."""
 SLACK_S: Final = 3.0
 """Seconds beyond the hold before an unanswered Receive is considered lost."""
 
@@ -94,21 +96,26 @@ class Attachments:
         if name in self._subscribers:
             self._settlements.flush(name, call.outcome, call.timeout)
         else:
-            call.fail(ClientClosed("this consumer is closed: subscribe again"))
+            closed = ClientClosed("this consumer is closed: subscribe again")
+            call.fail(call.subscriber.ended or closed)
 
     def _open(self, call: OpenSubscriber) -> None:
         subscriber, name = call.subscriber, id(call.subscriber)
         self._subscribers[name] = subscriber
         self._opening[name] = call.outcome
+        subscriber.ended = subscriber.contest = None
+        subscriber.owner = (self._turn.wall_ms << OWNER_BITS) + self._turn.rng.getrandbits(
+            OWNER_BITS
+        )
 
         def late() -> None:
-            if not call.outcome.done:
-                text = (
-                    f"the leaders of topic {subscriber.options.topic!r} did not take this consumer"
-                )
-                self._give_up(
-                    name, TimedOut(f"{text} in time: is every queue led? `logboom doctor`")
-                )
+            if call.outcome.done:
+                return
+            text = f"the leaders of topic {subscriber.options.topic!r} did not take this consumer"
+            error: LogboomError = TimedOut(f"{text} in time: is every queue led? `logboom doctor`")
+            if subscriber.contest is not None:
+                error = subscriber.contest[1]
+            self._give_up(name, error)
 
         self._turn.after(call.timeout, late)
 
@@ -142,10 +149,12 @@ class Attachments:
         outcome = self._opening.pop(name, None)
         for attachment in self._attachments.pop(name, {}).values():
             self._detach(attachment)
-        self._subscribers.pop(name, None)
+        subscriber = self._subscribers.pop(name, None)
         self._settlements.end(name, error)
         if outcome is not None:
             outcome.fail(error)
+        elif subscriber is not None:
+            subscriber.end(error)
 
     # Attaching.
 
@@ -167,7 +176,7 @@ class Attachments:
         attachment.session = max(attachment.session + 1, self._turn.wall_ms)
         attachment.asking = self._ask(
             attachment,
-            attachment.subscribe(ms(ASK_S)),
+            attachment.subscribe(ms(ASK_S), again=id(attachment.subscriber) not in self._opening),
             lambda reply: self._subscribed(attachment, reply),
             ASK_S,
         )
@@ -198,18 +207,28 @@ class Attachments:
         self._settlements.settle(attachment)
         # What was given back in the session before needs no answer: a flush may have waited for it.
         self._settlements.flushed(id(subscriber))
-        window = 0 if subscriber.paused else subscriber.window()
-        self._receive(attachment, window, subscriber.window_bytes())
-        if subscriber.paused:
-            attachment.place.freed = subscriber.window()
         name = id(subscriber)
         if not attachment.known:
             attachment.known = attachment.creates = True
             self._create(name)
-        opening = self._opening.get(name)
-        if opening is not None and all(s.open for s in self._attachments[name].values()):
-            del self._opening[name]
+        if name not in self._opening:
+            self._begin(attachment)
+            return
+        # The name is this consumer's once all leaders know it: until then it takes no messages.
+        attachments = self._attachments[name].values()
+        if all(each.open for each in attachments):
+            opening = self._opening.pop(name)
+            for each in attachments:
+                self._begin(each)
             opening.resolve(None)
+
+    def _begin(self, attachment: Attachment) -> None:
+        """Give the first permits of a session."""
+        subscriber = attachment.subscriber
+        window = 0 if subscriber.paused else subscriber.window()
+        self._receive(attachment, window, subscriber.window_bytes())
+        if subscriber.paused:
+            attachment.place.freed = subscriber.window()
 
     def _create(self, name: int) -> None:
         """Create the subscription in queues that do not know it, once all of them were asked."""
@@ -231,11 +250,26 @@ class Attachments:
         attachment.cancel()
         if attachment.closed:
             return
+        if error is not None and error.code == "INSTANCE_TAKEN":
+            self._contested(attachment, error)
+            return
         gone = isinstance(error, GroupError) and error.code == "UNKNOWN_CONSUMER"
         if error is not None and not gone and not self._leaders.learn(topic, queue, error):
             self._lost(attachment, error)
             return
         self._later(attachment)
+
+    def _contested(self, attachment: Attachment, error: LogboomError) -> None:
+        """End a consumer whose name another process has, unless that may have ended just now."""
+        subscriber, now = attachment.subscriber, self._turn.mono
+        if id(subscriber) in self._opening:
+            if subscriber.contest is None:
+                session_s = subscriber.options.config.session_ms / 1000
+                subscriber.contest = now + session_s + SLACK_S, error
+            if now < subscriber.contest[0]:
+                self._later(attachment)
+                return
+        self._give_up(id(subscriber), error)
 
     def _lost(self, attachment: Attachment, error: LogboomError) -> None:
         """Report a queue that cannot be read now, and retry slowly."""

@@ -13,7 +13,11 @@ from logboom.client.flows import Flow
 from logboom.client.groups.failed_messages import RetrySink
 from logboom.client.results import Message
 from logboom.client.subscriptions.subscriber_reader import SubscriberReader
-from logboom.client.subscriptions.subscriber_state import SubscriberOptions, SubscriberState
+from logboom.client.subscriptions.subscriber_state import (
+    CloseSubscriber,
+    SubscriberOptions,
+    SubscriberState,
+)
 from logboom.wire.errors import AlreadyExists, InvalidRequest, UnknownResource
 from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX, subscription_name
 from logboom.wire.view import TopicConfig
@@ -38,6 +42,7 @@ class ReaderPair:
             sink: takes the copies of messages that are retried or given up.
         """
         self._options = options
+        self._submit = submit
         self.subscribers = [make(options)]
         if options.config.max_attempts:
             self.subscribers.append(make(retry_options(options)))
@@ -62,9 +67,15 @@ class ReaderPair:
         """Take up to `most` messages that have arrived.
 
         Raises:
-            LogboomError: a queue cannot be read (raised once; the others continue).
+            LogboomError: a queue cannot be read (raised once; the others continue); or another
+                process has this consumer's name (raised each time).
         """
         taken: list[Message] = []
+        for ended in self.subscribers:
+            if ended.ended is not None:
+                for each in self.subscribers:
+                    self._submit(CloseSubscriber(each, 0.0))
+                raise ended.ended
         self._first = (self._first + 1) % len(self._readers)
         for reader in (*self._readers[self._first :], *self._readers[: self._first]):
             taken = reader.take(most)

@@ -79,7 +79,7 @@ class SubscriberReader:
                 taken = self._each_once(taken)
             if self._sent_on is not None:
                 taken = self._tried(taken, self._sent_on)
-        error, subscriber.error = subscriber.error, None
+        error, subscriber.error = subscriber.error, subscriber.ended
         if error is not None and not taken:
             raise error
         return taken

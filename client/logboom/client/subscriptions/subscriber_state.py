@@ -76,6 +76,13 @@ class SubscriberState:
         """True if the core was told that half a window is free."""
         self.error: LogboomError | None = None
         """Why a queue cannot be read; the reader raises it once."""
+        self.owner = 0
+        """Tells this consumer from others of its name."""
+        self.contest: tuple[float, LogboomError] | None = None
+        """Set if another process has its name: when an earlier one must have been forgotten, and
+        what the leader said."""
+        self.ended: LogboomError | None = None
+        """Why no queue is read any more; the reader raises it each time."""
 
     def window(self) -> int:
         """Return the permits of a queue in a new session."""
@@ -133,6 +140,13 @@ class SubscriberState:
         """Report that a queue cannot be read."""
         self.error = error
         self.ring()
+
+    def end(self, error: LogboomError) -> None:
+        """Report that no queue is read any more; what was not handed out goes to others."""
+        self.ended = error
+        for place in self.places.values():
+            self.renew(place, place.session)
+        self.fail(error)
 
     def ring(self) -> None:
         """Wake the reader if it waits."""

@@ -39,16 +39,31 @@ class HeldReceive(NamedTuple):
 class ConsumerSession:
     """One attached consumer, as its requests describe it."""
 
-    __slots__ = ("active", "heard", "held", "number", "session")
+    __slots__ = ("active", "heard", "held", "number", "owner", "session", "settled")
 
-    def __init__(self, session: int, now: float) -> None:
+    def __init__(self, session: int, now: float, owner: int = 0, *, settled: bool = False) -> None:
         self.session = session
+        self.owner = owner
+        self.settled = settled
+        """True once the consumer is attached to all queues, as it has asked for messages here."""
         self.number = 0
         """Number of the last RECEIVE that was accepted."""
         self.held: HeldReceive | None = None
         self.heard = now
         self.active = True
         """False while the consumer waits for another to end (exclusive, failover)."""
+
+    def is_foreign_to(self, owner: int) -> bool:
+        """True if another process goes by the consumer's name."""
+        return owner != self.owner and 0 not in (owner, self.owner)
+
+    def yields_to(self, owner: int, *, again: bool) -> bool:
+        """True if another owner, which was attached to all queues before or not, takes the name.
+
+        An owner that has all queues keeps the name from one that has not. Otherwise all leaders
+        decide alike, for the later one, so that one of them gets all queues.
+        """
+        return again if again != self.settled else owner > self.owner
 
 
 class ActiveSubscription:

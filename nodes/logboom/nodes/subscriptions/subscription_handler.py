@@ -35,6 +35,7 @@ from logboom.nodes.subscriptions.dispatch_events import (
 from logboom.nodes.subscriptions.subscription_service import SubscriptionService, unknown_consumer
 from logboom.nodes.turn import BrokerTurn, Handler, Service
 from logboom.wire.acceptor import PeerSession
+from logboom.wire.actor import note
 from logboom.wire.errors import (
     GroupError,
     InvalidRequest,
@@ -207,6 +208,7 @@ class SubscriptionHandler(Service):
         try:
             replica, leading = self._access.led(message)
             _check_subscribe(message)
+            self._contest(replica, message, turn)
             served = self._found(replica, leading, message, turn)
             name, session = message.consumer, message.session
             old = served.sessions.get(name)
@@ -214,7 +216,9 @@ class SubscriptionHandler(Service):
                 if session <= old.session:
                     raise unknown_consumer(name)
                 self._service.detach(served, name, turn, unknown_consumer(name))
-            served.sessions[name] = ConsumerSession(session, turn.mono)
+            served.sessions[name] = ConsumerSession(
+                session, turn.mono, message.owner, settled=message.again
+            )
             ranges = None if message.ranges is None else tuple(message.ranges)
             try:
                 self._service.tell(
@@ -249,6 +253,7 @@ class SubscriptionHandler(Service):
                 self._service.detach(served, message.consumer, turn, lost)
                 raise lost
             self._service.send_nothing(served, message.consumer, turn)
+            consumer_session.settled = True
             consumer_session.number, consumer_session.held = (
                 message.number,
                 HeldReceive(address, message.id, deadline),
@@ -299,6 +304,31 @@ class SubscriptionHandler(Service):
         turn.answer(address, Ok(message.id))
 
     # ── what they ask of ────────────────────────────────────────────────────────────────────────
+
+    def _contest(self, replica: Replica, message: Subscribe, turn: BrokerTurn) -> None:
+        """Detach another process of the consumer's name, or refuse this one.
+
+        Raises:
+            GroupError: INSTANCE_TAKEN.
+        """
+        name = message.consumer
+        served = self._service.served.get((replica.key, message.subscription))
+        held = served.sessions.get(name) if served is not None and not served.stale else None
+        if served is None or held is None or not held.is_foreign_to(message.owner):
+            return
+        turn.out.notes.append(
+            note(
+                "consumer_name_taken",
+                topic=replica.topic,
+                queue=replica.queue,
+                subscription=served.name,
+                consumer=name,
+            )
+        )
+        error = _name_taken(served.name, name)
+        if not held.yields_to(message.owner, again=message.again):
+            raise error
+        self._service.detach(served, name, turn, error)
 
     def _find_session(
         self, message: _ConsumerRequest, turn: BrokerTurn
@@ -355,6 +385,11 @@ class SubscriptionHandler(Service):
         served = service.serve(replica, leading, name, settings, acks, {}, turn.mono)
         service.begin(replica, name, acks, {}, turn)
         return served
+
+
+def _name_taken(subscription: str, consumer: str) -> GroupError:
+    text = f"another process is consumer {consumer!r} of subscription {subscription!r}"
+    return GroupError(f"{text}: give each a name of its own, or end one", "INSTANCE_TAKEN")
 
 
 def _check_subscribe(message: Subscribe) -> None:

@@ -181,6 +181,7 @@ class Consumer:
         *,
         config: SubscriptionConfig = SHARED,
         name: str = "me",
+        timeout: float = 30.0,
     ) -> None:
         self.cluster = cluster
         found = FindTopic("t", 5.0)
@@ -189,7 +190,7 @@ class Consumer:
         options = SubscriberOptions("t", "s", name, config, start=start)
         self.state = SubscriberState(options, lambda: None, threading.RLock())
         self.reader = SubscriberReader(self.state, cluster.call)
-        self.opening = OpenSubscriber(self.state, 30.0)
+        self.opening = OpenSubscriber(self.state, timeout)
         cluster.call(self.opening)
 
     def opened(self) -> Consumer:

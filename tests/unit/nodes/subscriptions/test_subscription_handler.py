@@ -552,3 +552,88 @@ def test_an_ack_among_a_hundred_thousand_holes_writes_little() -> None:
     assert rig.broker.stats.counters["cursor_delta_bytes"] - before < 40
     stored = rig.storage.content("cursor")
     assert sum(len(key) + len(value) for key, value in stored.items()) < 100_000
+
+
+# ── names ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def twins(rig: Rig) -> tuple[Reader, Reader]:
+    """Two processes of one consumer's name."""
+    first, second = Reader(rig, "one"), Reader(rig, "twin")
+    second.name = first.name
+    second.session = 100
+    return first, second
+
+
+def refused(reader: Reader, **options: Any) -> str:
+    """Why a consumer may not attach, as a code."""
+    with pytest.raises(GroupError) as caught:
+        reader.subscribe(**options)
+    return caught.value.code
+
+
+def test_p10_a_name_has_one_owner() -> None:
+    # They took it from each other, and what they held was counted each time: a dead letter soon.
+    rig = alone()
+    first, second = twins(rig)
+    first.subscribe(owner=5)
+    send(rig, b"a")
+    assert first.receive() == [b"a"]
+    for _ in range(5):
+        assert refused(second, owner=9) == "INSTANCE_TAKEN"
+    assert first.settle((0, 1)) == []
+    (told,) = {note.event: dict(note.fields) for note in rig.notes if "name" in note.event}.items()
+    assert told[0] == "consumer_name_taken"
+    assert told[1] == {"topic": "flights", "queue": 0, "subscription": "s", "consumer": "one"}
+    # An owner that lost its connection, say, comes back.
+    first.subscribe(owner=5, again=True)
+    assert first.receive() == []
+    # Once it is silent for its session, it is gone.
+    rig.settle(10.1)
+    second.subscribe(owner=9)
+    assert second.receive() == []
+    assert refused(first, owner=5, again=True) == "INSTANCE_TAKEN"
+
+
+def test_a_name_is_free_once_its_owner_has_gone() -> None:
+    rig = alone()
+    first, second = twins(rig)
+    first.subscribe(owner=5)
+    assert first.receive() == []
+    first.peer.ask(Detach(0, 5_000, "flights", 0, "s", "one", first.session))
+    second.subscribe(owner=9)
+    # An older client does not say who it is: its session is all that counts.
+    first.session = 1_000
+    first.subscribe()
+    with pytest.raises(GroupError, match="subscribe again"):
+        second.receive()
+
+
+@pytest.mark.parametrize("later", [9, 3])
+def test_who_has_all_queues_keeps_the_name_from_who_is_coming(later: int) -> None:
+    # The leader is new, and the one that is coming has found it first.
+    rig = alone()
+    first, second = twins(rig)
+    second.subscribe(owner=later)
+    first.session = 200
+    first.subscribe(owner=5, again=True)
+    assert first.receive() == []
+    assert refused(second, owner=later) == "INSTANCE_TAKEN"
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("comes_first", [0, 1])
+def test_of_two_alike_the_later_one_gets_the_name_at_every_leader(
+    comes_first: int, *, again: bool
+) -> None:
+    rig = alone()
+    both = twins(rig)
+    older, newer = both
+    both[comes_first].subscribe(owner=(5, 9)[comes_first], again=again)
+    if comes_first:
+        assert refused(older, owner=5, again=again) == "INSTANCE_TAKEN"
+    else:
+        newer.subscribe(owner=9, again=again)
+    newer.receive()
+    with pytest.raises(GroupError):
+        older.receive()
