@@ -144,8 +144,8 @@ class Admin(AccessAdmin):
         """Return the offset of the first message at or after a message time, or the high watermark
         if there is none.
 
-        With boundary="upper", return the offset of the last message at or before the time, or 0 if
-        all are later.
+        With boundary="upper", return the offset before the first message after the time, or 0 if all
+        are later. Where times go back, messages at or before the time may follow it.
         """
         find = (
             message_flows.last_offset_by if boundary == "upper" else message_flows.offset_for_time

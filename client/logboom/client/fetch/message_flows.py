@@ -99,9 +99,9 @@ def offset_for_time(topic: str, queue: int, timestamp_ms: int, timeout: float) -
 
 
 def last_offset_by(topic: str, queue: int, timestamp_ms: int, timeout: float) -> Flow[int]:
-    """Return the offset of the last message at or before a time; 0 if all are later.
+    """Return the offset before the first message after a time; 0 if all are later.
 
-    This is RocketMQ's UPPER.
+    This is RocketMQ's UPPER where times never go back.
     """
     after = yield from offset_for_time(topic, queue, timestamp_ms + 1, timeout)
     bounds = yield from offsets(topic, [queue], timeout)

@@ -28,6 +28,8 @@ READ_BYTES: Final = 4 * 1024 * 1024
 """Bytes of the log that one `advance` may read while it catches up."""
 LOOKUP_BYTES: Final = 16 * 1024 * 1024
 """Bytes of the log that one lookup may read."""
+LOOKUPS: Final = 64
+"""Lookups that were broken off, and whose progress is remembered."""
 CONTROLS: Final = 64
 """Control entries in a row after which a lookup jumps to the batch that follows them."""
 _NOTED: Final = 65_536
@@ -69,11 +71,12 @@ class QueueIndex:
         """
         self._storage = storage
         self._ids = (topic_id, queue)
-        at, self._greatest_ms = 0, index_rows.LOWEST_MS
-        if resumes:
-            at, self._greatest_ms = index_rows.checkpoint(storage, *self._ids)
+        at = index_rows.checkpoint(storage, *self._ids) if resumes else 0
         self._noted: deque[_UnindexedEntry] = deque()
         self._begin(max(at, log_start))
+        self._begin_run(self._block_start)
+        self._passed: dict[int, int] = {}
+        """Time → an offset before which all is older, where a lookup of it was broken off."""
 
     def _begin(self, offset: int) -> None:
         self._open: list[_UnindexedEntry] = []
@@ -82,6 +85,12 @@ class QueueIndex:
         self._block_start = offset
         self.reach = Position(offset, 0)
         """Everything before this position is in blocks or in the open one."""
+
+    def _begin_run(self, offset: int) -> None:
+        """Begin a run of blocks; a restart begins a new one, and leaves the blocks before single."""
+        self._run_start = offset
+        self._run_blocks = 0
+        self._run_greatest_ms = index_rows.LOWEST_MS
 
     def note(self, position: Position, head: BatchHead) -> None:
         """Note an entry appended at `position`; calls are in log order."""
@@ -97,8 +106,9 @@ class QueueIndex:
         """Forget everything: the log starts again at `log_start`, or was truncated below its HW."""
         index_rows.forget(writes, *self._ids)
         self._noted.clear()
-        self._greatest_ms = index_rows.LOWEST_MS
+        self._passed.clear()
         self._begin(log_start)
+        self._begin_run(log_start)
 
     def advance(self, writes: WriteSet, hw: Position, max_blocks: int = 4) -> bool:
         """Index entries below `hw`, staging up to `max_blocks` blocks; True if more are due.
@@ -154,11 +164,17 @@ class QueueIndex:
         # A block ends after a batch: at the same offset, control entries come before the batch.
         if not full or note.end.side:
             return 0
-        self._greatest_ms = max(self._greatest_ms, *(n.max_timestamp_ms for n in self._open))
+        greatest_ms = max(n.max_timestamp_ms for n in self._open)
         block = index_rows.IndexBlock(note.end.offset, self._open_bytes, note.append_time_ms)
         keyed = [(n.start.offset, n.key_summary) for n in self._open if n.key_summary]
-        index_rows.put_block(writes, *self._ids, self._block_start, block, keyed, self._greatest_ms)
+        index_rows.put_block(writes, *self._ids, self._block_start, block, keyed, greatest_ms)
         self._begin(note.end.offset)
+        self._run_blocks += 1
+        self._run_greatest_ms = max(self._run_greatest_ms, greatest_ms)
+        if self._run_blocks == index_rows.RUN_BLOCKS:
+            run = index_rows.TimedRun(note.end.offset, self._run_greatest_ms)
+            index_rows.put_run(writes, *self._ids, 1, self._run_start, run)
+            self._begin_run(note.end.offset)
         return 1
 
     def trim(self, writes: WriteSet, log_start: int) -> None:
@@ -167,30 +183,78 @@ class QueueIndex:
         if log_start > self._block_start:
             kept = [note for note in self._open if note.start.offset >= log_start]
             self._begin(log_start)
-            index_rows.put_checkpoint(writes, *self._ids, log_start, self._greatest_ms)
+            self._begin_run(log_start)
+            index_rows.put_checkpoint(writes, *self._ids, log_start)
             self._noted.extendleft(reversed(kept))
 
-    def offset_for_time(self, timestamp_ms: int, log_start: int, hw: Position) -> tuple[int, int]:
+    def offset_for_time(
+        self, timestamp_ms: int, log_start: int, hw: Position, writes: WriteSet | None = None
+    ) -> tuple[int, int]:
         """Find the first message at or after a message time; return its offset and timestamp.
 
         It is the first such message of the first batch whose greatest timestamp is at or after that
         time. The result is (HW, -1) if there is none.
 
+        Args:
+            timestamp_ms: the message time.
+            log_start: offset from which to look.
+            hw: the HW, at which the search ends.
+            writes: gets the times of blocks of older releases, where they had to be read.
+
         Raises:
-            Unavailable: BUSY, because the index has not caught up after a start; ask again.
+            Unavailable: BUSY, because there is too much to read; a lookup of the same time goes on
+                where this one ended.
         """
-        older = index_rows.behind_older(self._storage, *self._ids, timestamp_ms)
-        first = log_key(*self._ids, max(log_start, older))
-        read = 0
-        for key, entry, head in self._entries(first, log_key(*self._ids, *hw)):
-            if not head.is_control and head.max_timestamp_ms >= timestamp_ms:
-                return _first_at(entry, head, timestamp_ms)
-            read += len(entry)
-            if read > LOOKUP_BYTES:
-                at = position_of(key).offset
-                text = f"the time index reaches to {self.reach.offset}, and this looks past {at}"
+        at = max(
+            log_start,
+            index_rows.behind_older(self._storage, *self._ids, timestamp_ms),
+            self._passed.pop(timestamp_ms, 0),
+        )
+        left = LOOKUP_BYTES
+        while at < hw.offset:
+            at, is_there = index_rows.skip_older(self._storage, *self._ids, timestamp_ms, at)
+            if is_there:
+                found, at, read = self._read_block(timestamp_ms, at, hw, left, writes)
+                if found is not None:
+                    return found
+                left -= read
+            if at < hw.offset and (left <= 0 or not is_there):
+                while len(self._passed) >= LOOKUPS:
+                    del self._passed[next(iter(self._passed))]
+                self._passed[timestamp_ms] = at
+                text = f"all before {at} is older, and there is more to read"
                 raise Unavailable(f"{text}: ask again in a moment", "BUSY")
         return hw.offset, -1
+
+    def _read_block(
+        self, timestamp_ms: int, at: int, hw: Position, left: int, writes: WriteSet | None
+    ) -> tuple[tuple[int, int] | None, int, int]:
+        """Search from `at` to the end of its block, or of `left` bytes.
+
+        Returns:
+            What was found, the offset before which all else is older, and the bytes that were read.
+        """
+        block = index_rows.block_at(self._storage, *self._ids, at)
+        behind = index_rows.next_block(self._storage, *self._ids, at) if block is None else None
+        end = hw.offset if behind is None else behind
+        if block is not None:
+            end = block.next_offset
+        read = 0
+        greatest_ms = index_rows.LOWEST_MS
+        last = min(log_key(*self._ids, end), log_key(*self._ids, *hw))
+        for _, entry, head in self._entries(log_key(*self._ids, at), last):
+            read += len(entry)
+            if head.count:
+                if not head.is_control and head.max_timestamp_ms >= timestamp_ms:
+                    return _first_at(entry, head, timestamp_ms), at, read
+                greatest_ms = max(greatest_ms, head.max_timestamp_ms)
+                if read > left:
+                    return None, head.base_offset + head.count, read
+        if block is not None and writes is not None and end <= hw.offset:
+            # Of an older release; or its latest messages have been removed.
+            run = index_rows.TimedRun(end, greatest_ms)
+            index_rows.put_run(writes, *self._ids, 0, at, run)
+        return None, end, read
 
     def _entries(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes, BatchHead]]:
         """Yield (key, entry, head) between two keys, skipping through long runs of control entries."""

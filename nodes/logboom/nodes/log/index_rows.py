@@ -4,13 +4,17 @@ After (topic id, queue):
 
 | key                 | value                                                                        |
 |---------------------|------------------------------------------------------------------------------|
-| `c`                 | the checkpoint: next offset u64, greatest timestamp so far i64               |
+| `c`                 | the checkpoint: next offset u64, and i64 for older releases                  |
 | `b`, first offset   | a block: next offset u64, bytes u64, append time i64, then for each batch    |
 |                     | with keys its base offset u64 and key summary u64                            |
-| `t`, timestamp      | next offset of the last block when this was the greatest timestamp so far    |
+| `m`, level u8,      | times of a run of blocks, one (level 0) or RUN_BLOCKS (level 1): next offset |
+| first offset        | u64, greatest timestamp in it i64                                            |
+| `t`, timestamp      | of older releases: next offset of the last block when this was the greatest  |
+|                     | timestamp so far                                                             |
 
-The greatest timestamp so far never decreases, so the first batch whose greatest timestamp is ≥ t
-comes after the last `t` row below t.
+Each run has a greatest timestamp of its own, so a message whose time is wrong concerns the lookups
+of its own block only. `t` rows are no longer written: one message from the future ended them for
+good. Those that are there stay true: all before their offset is older than the row's time or as old.
 """
 
 from __future__ import annotations
@@ -28,11 +32,14 @@ HIGHEST_MS: Final = (1 << 63) - 1
 """The latest possible timestamp; a lookup of a later time is valid and finds nothing."""
 LOOKUP_BLOCKS: Final = 4096
 """Blocks that one call of `candidates` reads; it then returns its edge as a candidate to continue
-from."""
+from. As many runs `skip_older` passes."""
+RUN_BLOCKS: Final = 256
+"""Blocks of a run of level 1."""
 
 _CHECKPOINT: Final = struct.Struct(">Qq")
 _BLOCK: Final = struct.Struct(">QQq")
 _ROW: Final = struct.Struct(">QQ")
+_TIMES: Final = struct.Struct(">Qq")
 _OFFSET: Final = struct.Struct(">Q")
 
 
@@ -61,6 +68,14 @@ def block_at(storage: Storage, topic_id: int, queue: int, offset: int) -> IndexB
     return None if stored is None else IndexBlock(*_BLOCK.unpack_from(stored))
 
 
+class TimedRun(NamedTuple):
+    """The times of a block, or of RUN_BLOCKS blocks in a row."""
+
+    next_offset: int
+    greatest_ms: int
+    """No message in it is later; messages that were removed since may have been."""
+
+
 def put_block(
     writes: WriteSet,
     topic_id: int,
@@ -70,38 +85,76 @@ def put_block(
     keyed: Iterable[tuple[int, int]],
     greatest_ms: int,
 ) -> None:
-    """Stage a block with its time row and the checkpoint after it.
+    """Stage a block with its times and the checkpoint after it.
 
     Args:
         keyed: (base offset, key summary) of its batches with keys, in order.
-        greatest_ms: greatest message time of this and all earlier blocks.
+        greatest_ms: greatest message time of this block.
     """
     rows = b"".join(_ROW.pack(*row) for row in keyed)
     writes.put("index", _block_key(topic_id, queue, first_offset), _BLOCK.pack(*block) + rows)
-    at = _OFFSET.pack(block.next_offset)
-    writes.put("index", queue_key(topic_id, queue, b"t" + _time(greatest_ms)), at)
-    put_checkpoint(writes, topic_id, queue, block.next_offset, greatest_ms)
+    put_run(writes, topic_id, queue, 0, first_offset, TimedRun(block.next_offset, greatest_ms))
+    put_checkpoint(writes, topic_id, queue, block.next_offset)
 
 
-def put_checkpoint(
-    writes: WriteSet, topic_id: int, queue: int, next_offset: int, greatest_ms: int
+def _run_key(topic_id: int, queue: int, level: int, offset: int) -> bytes:
+    return queue_key(topic_id, queue, b"m" + bytes([level]) + _OFFSET.pack(offset))
+
+
+def put_run(
+    writes: WriteSet, topic_id: int, queue: int, level: int, first_offset: int, run: TimedRun
 ) -> None:
+    """Stage the times of a run of blocks."""
+    writes.put("index", _run_key(topic_id, queue, level, first_offset), _TIMES.pack(*run))
+
+
+def run_at(storage: Storage, topic_id: int, queue: int, level: int, offset: int) -> TimedRun | None:
+    """Return the run of a level that begins exactly at `offset`."""
+    stored = storage.get("index", _run_key(topic_id, queue, level, offset))
+    return None if stored is None else TimedRun(*_TIMES.unpack(stored))
+
+
+def skip_older(
+    storage: Storage, topic_id: int, queue: int, timestamp_ms: int, offset: int
+) -> tuple[int, bool]:
+    """Pass the runs from `offset` on that are older than a time; return where that ends.
+
+    The other result is True if what begins there may reach the time or is in no run; False if there
+    may be more to pass.
+    """
+    for _ in range(LOOKUP_BLOCKS):
+        for level in (1, 0):
+            run = run_at(storage, topic_id, queue, level, offset)
+            if run is not None and run.greatest_ms < timestamp_ms:
+                offset = run.next_offset
+                break
+        else:
+            return offset, True
+    return offset, False
+
+
+def next_block(storage: Storage, topic_id: int, queue: int, offset: int) -> int | None:
+    """Return where the first block behind `offset` begins."""
+    first = _block_key(topic_id, queue, offset + 1)
+    row = next(storage.scan("index", first, queue_key(topic_id, queue, b"c")), None)
+    return None if row is None else int(_OFFSET.unpack(row[0][-8:])[0])
+
+
+def put_checkpoint(writes: WriteSet, topic_id: int, queue: int, next_offset: int) -> None:
     """Stage the end of the indexed entries."""
-    checkpoint = _CHECKPOINT.pack(next_offset, greatest_ms)
+    # An older release reads the second as the greatest time so far: so it skips nothing wrongly.
+    checkpoint = _CHECKPOINT.pack(next_offset, HIGHEST_MS)
     writes.put("index", queue_key(topic_id, queue, b"c"), checkpoint)
 
 
-def checkpoint(storage: Storage, topic_id: int, queue: int) -> tuple[int, int]:
-    """Return (next offset, greatest timestamp so far) of the pass; (0, LOWEST_MS) before the first."""
+def checkpoint(storage: Storage, topic_id: int, queue: int) -> int:
+    """Return the next offset of the pass; 0 before the first block."""
     stored = storage.get("index", queue_key(topic_id, queue, b"c"))
-    if stored is None:
-        return 0, LOWEST_MS
-    next_offset, greatest_ms = _CHECKPOINT.unpack(stored)
-    return next_offset, greatest_ms
+    return 0 if stored is None else int(_CHECKPOINT.unpack(stored)[0])
 
 
 def behind_older(storage: Storage, topic_id: int, queue: int, timestamp_ms: int) -> int:
-    """Return an offset before which every message is older than `timestamp_ms`."""
+    """Return an offset before which every message is older than `timestamp_ms`, by `t` rows."""
     first = queue_key(topic_id, queue, b"t")
     rows = storage.scan("index", first, first + _time(timestamp_ms), reverse=True)
     row = next(rows, None)
@@ -155,7 +208,13 @@ def trim(storage: Storage, writes: WriteSet, topic_id: int, queue: int, log_star
                     if base >= log_start:
                         left += _ROW.pack(base, summary)
                 writes.put("index", end, left)
+                times = run_at(storage, topic_id, queue, 0, _OFFSET.unpack(key[-8:])[0])
+                if times is not None:
+                    put_run(writes, topic_id, queue, 0, log_start, times)
     writes.delete_range("index", first, end)
+    for level in (0, 1):
+        runs = (_run_key(topic_id, queue, level, at) for at in (0, log_start))
+        writes.delete_range("index", *runs)
     first, end = queue_key(topic_id, queue, b"t"), queue_key(topic_id, queue, b"u")
     rows = storage.scan("index", first, end)
     kept = next((key for key, at in rows if _OFFSET.unpack(at)[0] > log_start), end)

@@ -140,5 +140,5 @@ def _has_block(storage: Storage, topic_id: int, queue: int, start: int) -> bool:
 
     Older versions did not reduce a block to the rest of its entries; then none does.
     """
-    reached, _ = checkpoint(storage, topic_id, queue)
+    reached = checkpoint(storage, topic_id, queue)
     return start >= reached or block_at(storage, topic_id, queue, start) is not None

@@ -457,7 +457,9 @@ class PullHandler(Service):
         replica = self._ended(topic, queue, turn.mono, topic_id)
         check_topic(replica, topic_id)
         with self._index_of(replica, turn):
-            return replica.index.offset_for_time(timestamp_ms, replica.start, replica.readable)
+            return replica.index.offset_for_time(
+                timestamp_ms, replica.start, replica.readable, turn.writes
+            )
 
     def offset_for_time(self, peer: PeerSession, message: OffsetForTime, turn: BrokerTurn) -> None:
         """Answer with the first message at or after a message time."""

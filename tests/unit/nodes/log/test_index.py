@@ -5,6 +5,7 @@ import random
 import pytest
 
 from logboom.nodes.log import index as index_module
+from logboom.nodes.log import index_rows
 from logboom.nodes.log.index import BLOCK_ENTRIES, QueueIndex
 from logboom.nodes.log.index_rows import LOOKUP_BLOCKS, IndexBlock, block_at, checkpoint
 from logboom.nodes.log.keys import Position, log_key, queue_end, queue_key
@@ -55,7 +56,7 @@ def test_offset_for_time_finds_what_reading_everything_finds(seed: int) -> None:
     for timestamp_ms in asked:
         found = index_of(log).offset_for_time(timestamp_ms, 0, log.record.hw)
         assert found == wanted(log, timestamp_ms)
-    assert checkpoint(log.storage, TOPIC, QUEUE)[0] > 0
+    assert checkpoint(log.storage, TOPIC, QUEUE) > 0
 
 
 def test_times_and_offsets_beyond_all_that_is_stored_find_nothing() -> None:
@@ -132,7 +133,7 @@ def test_the_pass_goes_on_after_a_restart_without_a_hole() -> None:
     for number in range(BLOCK_ENTRIES + 40):
         log.append(keys=[b"key-%d" % number], timestamps=[number])
     log.advance()
-    assert checkpoint(storage, TOPIC, QUEUE)[0] == BLOCK_ENTRIES
+    assert checkpoint(storage, TOPIC, QUEUE) == BLOCK_ENTRIES
     log.index = new_index(storage)
     assert log.index.reach == Position(BLOCK_ENTRIES, 0)
     for number in range(BLOCK_ENTRIES + 40, 3 * BLOCK_ENTRIES):
@@ -152,7 +153,7 @@ def test_an_index_lost_whole_is_built_again() -> None:
         log.append(timestamps=[number])
     log.index = new_index(storage)
     log.advance()
-    assert checkpoint(storage, TOPIC, QUEUE) == (512, 511)
+    assert checkpoint(storage, TOPIC, QUEUE) == 512
     assert log.index.reach == log.record.end
 
 
@@ -215,7 +216,7 @@ def test_entries_that_were_not_noted_are_read_back(monkeypatch: pytest.MonkeyPat
     log.append(timestamps=[9_999])
     log.advance()
     assert index_of(log).reach == log.record.end
-    assert checkpoint(log.storage, TOPIC, QUEUE)[0] == 2 * BLOCK_ENTRIES
+    assert checkpoint(log.storage, TOPIC, QUEUE) == 2 * BLOCK_ENTRIES
 
 
 def test_a_lookup_past_an_index_that_lags_asks_for_patience(
@@ -228,6 +229,94 @@ def test_a_lookup_past_an_index_that_lags_asks_for_patience(
     with pytest.raises(Unavailable, match="ask again") as refused:
         index_of(log).offset_for_time(29, 0, log.record.hw)
     assert refused.value.code == "BUSY"
+
+
+FUTURE_US = 1_700_000_000_000_000
+
+
+def removed(log: Log, log_start: int) -> None:
+    """The log begins at `log_start`, as retention leaves it."""
+    writes = WriteSet()
+    index_of(log).trim(writes, log_start)
+    writes.delete_range("log", log_key(TOPIC, QUEUE, 0), log_key(TOPIC, QUEUE, log_start))
+    log.storage.write(writes)
+
+
+@pytest.mark.parametrize("runs", [256, 2])
+def test_a_message_from_the_future_breaks_no_later_lookup(
+    monkeypatch: pytest.MonkeyPatch, runs: int
+) -> None:
+    """Its producer wrote microseconds for milliseconds; retention has removed it since."""
+    monkeypatch.setattr(index_rows, "RUN_BLOCKS", runs)
+    log = a_log()
+    log.append(timestamps=[FUTURE_US])
+    for number in range(10 * BLOCK_ENTRIES):
+        log.append(timestamps=[number])
+    log.advance()
+    start = BLOCK_ENTRIES // 2
+    removed(log, start)
+    # A lookup reads a block or two, wherever it is; and so it does after a restart.
+    monkeypatch.setattr(index_module, "LOOKUP_BYTES", 2 * BLOCK_ENTRIES * 200)
+    for index in (index_of(log), QueueIndex(log.storage, TOPIC, QUEUE, start)):
+        for number in range(start, 10 * BLOCK_ENTRIES, 97):
+            found = index.offset_for_time(number, start, log.record.hw)
+            assert found == wanted(log, number, start)
+        assert index.offset_for_time(FUTURE_US, start, log.record.hw)[1] == -1
+
+
+def test_a_lookup_that_is_broken_off_goes_on_and_repairs_what_an_older_release_wrote(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its one row says that everything is older than the future, which helps nobody."""
+    log = a_log()
+    for number in range(10 * BLOCK_ENTRIES):
+        log.append(timestamps=[number])
+    log.advance()
+    writes = WriteSet()
+    writes.delete_range("index", queue_key(TOPIC, QUEUE, b"m"), queue_key(TOPIC, QUEUE, b"n"))
+    future = (FUTURE_US + (1 << 63)).to_bytes(8, "big")
+    writes.put(
+        "index", queue_key(TOPIC, QUEUE, b"t" + future), (10 * BLOCK_ENTRIES).to_bytes(8, "big")
+    )
+    log.storage.write(writes)
+    monkeypatch.setattr(index_module, "LOOKUP_BYTES", BLOCK_ENTRIES * 200)
+    index = QueueIndex(log.storage, TOPIC, QUEUE, 0)
+
+    def look() -> tuple[int, int] | None:
+        writes = WriteSet()
+        try:
+            return index.offset_for_time(9 * BLOCK_ENTRIES, 0, log.record.hw, writes)
+        except Unavailable:
+            return None
+        finally:
+            log.storage.write(writes)
+
+    answers = [look() for _ in range(12)]
+    assert answers[0] is None
+    assert answers[-1] == (9 * BLOCK_ENTRIES, 9 * BLOCK_ENTRIES)
+    # The next one need not read it all again.
+    again = QueueIndex(log.storage, TOPIC, QUEUE, 0)
+    assert again.offset_for_time(9 * BLOCK_ENTRIES, 0, log.record.hw) == answers[-1]
+
+
+def test_no_lookup_passes_more_than_some_runs_and_the_next_one_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(index_rows, "LOOKUP_BLOCKS", 3)
+    log = a_log()
+    for number in range(10 * BLOCK_ENTRIES):
+        log.append(timestamps=[number])
+    log.advance()
+    index = index_of(log)
+    asked = 0
+    while True:
+        asked += 1
+        try:
+            assert index.offset_for_time(2_500, 0, log.record.hw) == (2_500, 2_500)
+        except Unavailable:
+            continue
+        break
+    assert 2 <= asked <= 5
 
 
 def test_very_many_control_entries_cost_a_lookup_little_and_one_note(

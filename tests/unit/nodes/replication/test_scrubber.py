@@ -34,7 +34,7 @@ def filled(count: int = 8, queues: int = 1) -> SimulatedStorage:
     writes = WriteSet()
     for replica in rig.broker.queues:
         replica.stage_windows(writes)
-        index_rows.put_checkpoint(writes, *replica.key, replica.hw.offset, 0)
+        index_rows.put_checkpoint(writes, *replica.key, replica.hw.offset)
     rig.storage.write(writes)
     return rig.storage
 
