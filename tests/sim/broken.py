@@ -154,6 +154,8 @@ BREAKS: Final = (
         s.state_runs_ahead,
         Directed("nodes.log.test_index:test_nothing_above_the_hw_is_found"),
     ),
+    Break("Q12", s.lookups_begin_again, Cluster(), within=2),
+    Break("Q12", s.runs_are_later_than_told, Cluster(), seeds=(1,), within=2),
     Break(
         "Q12",
         c.compaction_runs_ahead,

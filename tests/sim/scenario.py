@@ -28,6 +28,7 @@ from tests.sim.faults.weather import Faults
 from tests.sim.judges.history import History, Queue
 from tests.sim.judges.isr_watch import IsrWatch
 from tests.sim.judges.looks import Looks
+from tests.sim.judges.lookups import judge_lookups
 from tests.sim.judges.verdict import Failed, Outcome
 from tests.sim.world.garbage import collected_between_runs
 from tests.sim.world.limits import Limits
@@ -407,6 +408,7 @@ class Scenario:
         """Every replica against the others and against all that was seen."""
         for queue in QUEUES:
             self.history.compare(queue, self._logs(queue))
+        judge_lookups(self.world)
         for guest in self.guests:
             guest.compare()
         self.world.trace.count("compared")

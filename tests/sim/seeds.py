@@ -48,6 +48,8 @@ COUNTED: Final = (
     "name servers replaced",
     "operations",
     "queues trimmed",
+    "lookups by time",
+    "lookups broken off",
     "readers behind retention",
     "ambush: copied",
     "ambush: elected",

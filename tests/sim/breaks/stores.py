@@ -22,7 +22,7 @@ from logboom.nodes.disk.committer import Committer
 from logboom.nodes.disk.data_folder import DataFolder
 from logboom.nodes.disk.journal_records import JournalReplay
 from logboom.nodes.disk.write_journal import WriteJournal
-from logboom.nodes.log import index
+from logboom.nodes.log import index, index_rows
 from logboom.nodes.log.keys import Position
 from logboom.nodes.replica import replica
 from logboom.nodes.replica_roles import ReplicaRoles
@@ -124,6 +124,35 @@ def state_runs_ahead(patch: Patch) -> None:
         return advance(self, writes, Position(1 << 60), blocks)
 
     patch.setattr(index.QueueIndex, "advance", ahead)
+
+
+def lookups_begin_again(patch: Patch) -> None:
+    """Q12: a lookup by time that was broken off begins where it began."""
+    look = index.QueueIndex.offset_for_time
+
+    def again(self: index.QueueIndex, time_ms: int, log_start: int, hw: At) -> tuple[int, int]:
+        self._passed.clear()
+        return look(self, time_ms, log_start, hw)
+
+    patch.setattr(index.QueueIndex, "offset_for_time", again)
+
+
+def runs_are_later_than_told(patch: Patch) -> None:
+    """Q12: the greatest time of a run of blocks is too low."""
+    put = index_rows.put_run
+
+    def last(
+        writes: WriteSet,
+        topic_id: int,
+        queue: int,
+        level: int,
+        first_offset: int,
+        run: index_rows.TimedRun,
+    ) -> None:
+        run = run._replace(greatest_ms=run.greatest_ms - 1)
+        put(writes, topic_id, queue, level, first_offset, run)
+
+    patch.setattr(index_rows, "put_run", last)
 
 
 def suspects_are_trusted(patch: Patch) -> None:
