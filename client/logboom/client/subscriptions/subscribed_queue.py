@@ -210,7 +210,14 @@ class SubscribedQueue:
 
     def cut(self, end: int) -> None:
         """Forget messages from `end` on, which the queue has lost: others get their offsets."""
-        for offsets in (self.out, self.waiting, self.done, self.known, self.sending):
+        for offsets in (
+            self.out,
+            self.waiting,
+            self.done,
+            self.known,
+            self.refused,
+            self.sending,
+        ):
             offsets.difference_update([offset for offset in offsets if offset >= end])
         self.up_to, self.done_to = min(self.up_to, end - 1), min(self.done_to, end - 1)
         self.expected, self.highest = min(self.expected, end), min(self.highest, end)
