@@ -18,7 +18,10 @@ from logboom.backup.backup_format import (
     STATE,
     LogPosition,
     Progress,
+    SegmentHead,
+    SegmentWriter,
     encode_manifest,
+    segment_name,
 )
 from logboom.backup.backup_reader import BackupReader
 from logboom.backup.backup_writer import BackupOptions, BackupWriter
@@ -266,3 +269,33 @@ def test_where_retention_was_faster_all_acknowledgements_count() -> None:
     leader.on_state = trim
     writer(leader, store).create()
     assert cursors_end(store) == (8, 0), "the cursors are whole only after what was noted"
+
+
+def test_damaged_copies_of_an_unfinished_backup_are_not_taken_over() -> None:
+    store, leader = Noted(), Leader()
+    first = writer(leader, store)
+
+    def end(wanted: EntryRange) -> None:
+        if wanted.at == (3, 0):
+            raise Unavailable("the leader is gone")
+
+    leader.on_fetch = end
+    with pytest.raises(Unavailable, match="the leader is gone"):
+        first.create()
+    begun = BackupReader(store).progress(first.id)
+    (queue,) = begun.topics[0].queues
+    name = segment_name(1, 0, (0, 0), "copies")
+    with store.create(f"{first.id}/{name}") as file:
+        segment = SegmentWriter(file, SegmentHead("copies", 1, 0, (0, 0)))
+        segment.finish()
+    record = segment.record(first.id, name, -1)
+    content = store.read(f"{first.id}/{name}")
+    store.write(f"{first.id}/{name}", content[:-1] + bytes([content[-1] ^ 1]))
+    queue = msgspec.structs.replace(queue, copies=[record])
+    topics = [msgspec.structs.replace(begun.topics[0], queues=[queue])]
+    progress(store, first.id, owner="", topics=topics)
+    leader.on_fetch = lambda _: None
+    again = writer(leader, store)
+    manifest = again.create()
+    assert (again.resumed, manifest.topics[0].queues[0].copies) == (True, [])
+    assert verify(BackupReader(store), manifest).faults == []
