@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -92,6 +93,12 @@ def sound() -> list[Any]:
 
 def test_every_rule_is_broken_in_some_way() -> None:
     assert {broken.rule for broken in BREAKS if not broken.thorough} == RULES
+
+
+def test_every_break_has_a_row_in_reliability() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "RELIABILITY.md").read_text("utf-8")
+    rows = [f"| {each.rule} | {each.how} | {each.harness} |" for each in BREAKS]
+    assert [row for row in rows if row not in page] == []
 
 
 def test_a_patch_of_what_has_changed_since_notices_nothing(

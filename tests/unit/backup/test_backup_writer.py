@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -20,6 +20,7 @@ from logboom.backup.backup_format import (
     Progress,
     SegmentHead,
     SegmentWriter,
+    TopicRecord,
     encode_manifest,
     segment_name,
 )
@@ -122,9 +123,10 @@ def progress(
     owner: str = "other",
     cluster_id: str = "cluster",
     base: str = "",
+    topics: Sequence[TopicRecord] = (),
 ) -> None:
     """Put the progress of a process there."""
-    made = Progress(backup, cluster_id, base, 1, owner, int(time.time() * 1000), [])
+    made = Progress(backup, cluster_id, base, 1, owner, int(time.time() * 1000), [*topics])
     store.write(f"{backup}/{PROGRESS}", encode_manifest(made))
 
 
@@ -160,7 +162,7 @@ def test_what_another_process_writes_is_left_alone() -> None:
 
 @pytest.mark.parametrize("other", [{"base": "20230101T000000Z"}, {"cluster_id": "another"}])
 def test_an_unfinished_backup_with_another_beginning_is_not_continued(
-    other: dict[str, str],
+    other: dict[str, Any],
 ) -> None:
     store = Noted()
     progress(store, OLDER, owner="", **other)
