@@ -31,7 +31,7 @@ from logboom.client.move_plans import (
 )
 from logboom.client.move_progress import moves_of, progress_text
 from logboom.client.written_values import bytes_text, counted
-from logboom.deploy.detached import forget_broker
+from logboom.deploy.detached import forget_node
 from logboom.wire.errors import InvalidRequest, Refused, Unavailable
 from logboom.wire.operation_messages import BrokerLoad, ClusterDescribed, QueueMoveState
 from logboom.wire.view import TopicView
@@ -431,7 +431,7 @@ def remove(
         endpoint = _endpoint_of(boom, broker)
         name_servers = {each.endpoint for each in boom.admin.name_servers()}
         boom.admin.remove_broker(broker, accept_loss=accept_loss)
-        folder = forget_broker(broker, endpoint, name_servers, known_folders())
+        folder = forget_node(broker, endpoint, name_servers, known_folders())
         if wait:
             held = {each.name for each in topics if any(broker in q.replicas for q in each.queues)}
             wait_for(

@@ -11,12 +11,14 @@ from logboom.cli.catch_up_bar import bar, commit_index, percent
 from logboom.cli.cluster_address import destination_of
 from logboom.cli.confirmation import confirmed
 from logboom.cli.connection import connect_to, open_client, open_node_client, operators_key
+from logboom.cli.local_cluster import known_folders
 from logboom.cli.output import note, show
 from logboom.cli.parameters import Confirmed, KeyFile, NameServer, Output, Servers
 from logboom.cli.progress_bar import progress
 from logboom.client import Client
 from logboom.deploy.cluster_key import read_key
 from logboom.deploy.config_files import load
+from logboom.deploy.detached import folder_of, forget_node
 from logboom.deploy.node_client import NodeClient
 from logboom.deploy.polling import ask_until
 from logboom.wire.errors import InvalidRequest, Unavailable
@@ -78,7 +80,8 @@ def add(
     """Let a new name server into the group, and wait until it has caught up.
 
     Start it first, with an empty folder and an id that was never used. Its config file lists in
-    `name_servers` the members that it joins, without itself.
+    `name_servers` the members that it joins, without itself. `logboom cluster up` and `down` leave
+    it to you, also on their machine.
 
         logboom name-server add name-4 10.0.0.4:7701 10.0.0.4:7721
 
@@ -101,7 +104,10 @@ def add(
         # The leader asks it first, since a member that does not run would only weaken the group.
         boom.admin.add_name_server(name, endpoint, raft_endpoint)
         _wait_caught_up(boom, node_client, name, endpoint, wait)
+        members = {member.endpoint for member in boom.admin.name_servers()}
     note(f"{name} is in the group and has caught up")
+    if folder_of(members, known_folders()) is not None:
+        note(f"`logboom cluster up` does not start {name}: start it again as you did now")
 
 
 def _wait_caught_up(
@@ -130,7 +136,8 @@ def remove(
 ) -> None:
     """Take a name server out of the group for good; its id is never used again.
 
-    Use this if its disk is lost or its journal is damaged. The others must have a majority.
+    Use this if its disk is lost or its journal is damaged. The others must have a majority. One of
+    a cluster on this machine is not started again; its folder stays.
 
         logboom name-server remove name-2 --yes
     """
@@ -140,12 +147,16 @@ def remove(
     if not (yes or confirmed(question, refusal, "nothing was removed")):
         return
     with open_client(servers, cluster_key=key) as boom:
-        known = [member.id for member in boom.admin.name_servers()]
+        known = {member.id: member.endpoint for member in boom.admin.name_servers()}
         if name not in known:
             raise InvalidRequest(f"no name server {name!r}: there are {', '.join(known)}")
         boom.admin.remove_name_server(name)
         left = [member.id for member in boom.admin.name_servers()]
-    note(f"removed {name}; the group is now {', '.join(left)}")
+    folder = forget_node(name, known[name], known.values(), known_folders())
+    text = f"removed {name}; the group is now {', '.join(left)}"
+    if folder is not None:
+        text += f". Its folder {folder} is needed no more: delete it when you like"
+    note(text)
 
 
 @app.command

@@ -35,7 +35,8 @@ def restart_check(node: str, *, servers: Servers = None, output: Output = "table
 
     Shown are the queues that would have no leader, too few copies for writes, or whose only copy is
     there; of a name server, whether the others are a majority. Without such a risk the table is
-    empty and the exit code 0.
+    empty and the exit code 0. What a broker would be missed for cannot be told before it has
+    registered since its start, so until then it may not be stopped either.
 
     For example:
 
@@ -76,6 +77,10 @@ def _risks(standing: ClusterStatus, node: str) -> list[dict[str, Any]]:
     if node not in {broker.id for broker in view.brokers}:
         known = ", ".join([*servers, *sorted(broker.id for broker in view.brokers)])
         raise InvalidRequest(f"there is no node {node!r}: there are {known}")
+    if standing.answers(node) and not standing.serves(node):
+        # It holds what it held before its start, and may lead it in a moment.
+        fix = "wait until it is: `logboom cluster status` shows it"
+        return [{"topic": None, "queue": None, "risk": "not-registered", "fix": fix}]
     # What a dead broker led is known to be gone only once the Raft leader has fenced it.
     brokers = [
         msgspec.structs.replace(

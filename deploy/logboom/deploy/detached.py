@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ from logboom.deploy.layout import (
     check_numbers,
     laid_out,
     lay_out,
+    name_server_numbers,
 )
 from logboom.deploy.node_client import open_node_client
 from logboom.deploy.node_credentials import CREDENTIALS_FILE
@@ -125,7 +126,8 @@ def up(
     """
     check_installed()
     size = _size(data, name_servers, brokers, base_port, brokers_per_host, secure, log)
-    check_numbers(size.name_servers, size.brokers, size.brokers_per_host)
+    held = len(name_server_numbers(data))
+    check_numbers(size.name_servers, size.brokers, size.brokers_per_host, held=held)
     _check_ports(data, size)
     with _locked(data, progress):
         return _up(data, size, progress)
@@ -240,7 +242,9 @@ def _locked(data: Path, progress: Callable[[str], None]) -> Iterator[None]:
 def _check_ports(data: Path, size: Size) -> None:
     """Refuse ports that another cluster of this user listens at, before anything is made."""
     ours = Ports(size.port)
-    wanted = {ours.name_server() for _ in range(size.name_servers)}
+    own = name_server_numbers(data, size.name_servers)
+    mains = [ours.name_server() for _ in range(max(own))]
+    wanted = {mains[number - 1] for number in own}
     numbers = broker_numbers(data, size.brokers)
     ends = [ours.broker() for _ in range(max(numbers))]
     wanted |= {ends[number - 1] for number in numbers}
@@ -259,7 +263,7 @@ def _check_ports(data: Path, size: Size) -> None:
 
 def _check_same(data: Path, size: Size) -> None:
     # A Raft group does not grow when a config file changes, and brokers hold data.
-    held = len(list(data.glob("name-*/node.toml")))
+    held = sum((data / f"name-{n}" / "node.toml").exists() for n in name_server_numbers(data))
     if held and held != size.name_servers:
         raise StartError(
             f"{data} holds a cluster of {held} name servers, not {size.name_servers}: "
@@ -301,16 +305,40 @@ def _wait_ready(layout: Layout, nodes: Sequence[NodeProcess]) -> None:
                 # If the process has ended, an answer from its endpoint is another cluster's.
                 process.check()
             views = node_client.views(list(ends), ASK_S, topics=[])
-            return [
-                name
-                for end, name in ends.items()
-                if end not in views or not brokers <= {b.id for b in views[end].brokers if b.alive}
-            ]
+            stats = node_client.stats([spec.endpoint for spec in layout.brokers], ASK_S)
+            return not_ready(ends, brokers, views, stats)
 
         silent = ask_until(ask, lambda silent: not silent, READY_S)
     if silent:
         text = f"not ready after {READY_S:.0f} s: {', '.join(silent)}"
         raise StartError(f"{text}; look at {advice('cluster logs', layout.data)}")
+
+
+def not_ready(
+    ends: Mapping[str, str],
+    brokers: Collection[str],
+    views: Mapping[str, View],
+    stats: Mapping[str, StatsResult],
+) -> list[str]:
+    """Return the nodes that do not see all brokers alive, or have not registered themselves.
+
+    The metadata alone is not enough: it may have the process of before, which has just ended.
+
+    Args:
+        ends: The id of each node by its endpoint.
+        brokers: The ids of those that are brokers.
+        views: The metadata that each node has, by endpoint.
+        stats: The figures of each broker, by endpoint.
+    """
+    found = []
+    for end, name in ends.items():
+        alive = {each.id for each in views[end].brokers if each.alive} if end in views else set()
+        registered = name not in brokers or (
+            end in stats and stats[end].counters.get("registered") != 0
+        )
+        if not registered or not alive.issuperset(brokers):
+            found.append(name)
+    return found
 
 
 def down(
@@ -352,37 +380,47 @@ def _stop(process: NodeProcess, warn: Callable[[str], None]) -> None:
         )
 
 
-def forget_broker(
-    broker: str, endpoint: str, name_servers: Collection[str], folders: Iterable[Path]
+def forget_node(
+    node: str, endpoint: str, name_servers: Collection[str], folders: Iterable[Path]
 ) -> Path | None:
-    """Start a broker no more that its cluster has removed; return its folder, whose data stays.
+    """Start a node no more that its cluster has removed; return its folder, whose data stays.
 
     None: it is of no cluster in these folders that runs.
 
     Args:
-        broker: Its id, which other clusters use too.
+        node: Its id, which other clusters use too.
         endpoint: Its endpoint, which a cluster that is stopped may have used before.
-        name_servers: Endpoints of the name servers of its cluster: one of them must run there.
+        name_servers: Endpoints of the name servers of its cluster: another one than the node must
+            run there.
         folders: Folders of clusters on this machine.
     """
     for data in folders:
-        folder = data.absolute() / broker
+        folder = data.absolute() / node
         known = processes(data)
-        if not any(p.spec.id == broker and p.spec.endpoint == endpoint for p in known):
+        if not any(p.spec.id == node and p.spec.endpoint == endpoint for p in known):
             continue
-        if not any(
-            p.spec.role == "name-server" and p.spec.endpoint in name_servers and p.alive
-            for p in known
-        ):
+        if not _runs(name_servers, [p for p in known if p.spec.id != node]):
             continue
         with _locked(data, lambda _: None):
-            size = laid_out(data)
-            left = [process for process in processes(data) if process.spec.id != broker]
-            if size is not None:
-                _write(data, left, size.port)
+            record = read(data)
+            left = [process for process in processes(data) if process.spec.id != node]
+            if record is not None:
+                _write(data, left, record.base_port)
             (folder / REMOVED_FILE).touch()
         return folder
     return None
+
+
+def folder_of(name_servers: Collection[str], folders: Iterable[Path]) -> Path | None:
+    """Return which of these folders is that of the cluster with these name servers, if one is."""
+    return next((data for data in folders if _runs(name_servers, processes(data))), None)
+
+
+def _runs(name_servers: Collection[str], known: Iterable[NodeProcess]) -> bool:
+    """Return True if one of these name servers is among the processes, and runs."""
+    return any(
+        p.spec.role == "name-server" and p.spec.endpoint in name_servers and p.alive for p in known
+    )
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from logboom.deploy.cluster_key import ensure_key
 from logboom.deploy.config_files import write
@@ -38,7 +38,7 @@ KEY_FILE: Final = "cluster.key"
 ADMINISTRATOR_FILE: Final = "admin.toml"
 FOUNDED_FILE: Final = "founded"
 REMOVED_FILE: Final = "removed"
-"""In a broker's folder: the cluster has removed it, so it is not started again."""
+"""In a node's folder: the cluster has removed it, so it is not started again."""
 MAX_NAME_SERVERS: Final = 9
 
 Adjust: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
@@ -107,12 +107,19 @@ def laid_out(data: Path) -> Size | None:
     If the cluster was never ready its port is ignored, because the port may have been the reason.
 
     Raises:
-        StartError: its config files cannot be read.
+        StartError: its config files cannot be read, or all its name servers were removed.
     """
-    first = data / "name-1" / "node.toml"
-    servers, brokers = len(list(data.glob("name-*/node.toml"))), len(broker_numbers(data))
+    first = _first_file(data)
+    numbers = name_server_numbers(data)
+    servers = sum((data / f"name-{number}" / "node.toml").exists() for number in numbers)
+    brokers = len(broker_numbers(data))
     if not first.exists() and not (data / FOUNDED_FILE).exists():
         return None
+    if not numbers and list(data.glob(f"name-*/{REMOVED_FILE}")):
+        raise StartError(
+            f"all name servers that {data} was made with have been removed from the group: start "
+            "the nodes one by one, with `logboom node`"
+        )
     files = [data / f"broker-{number}" / "node.toml" for number in broker_numbers(data)]
     hosts = Counter(_setting(path, "host", "") for path in files if path.exists())
     shared = max((count for host, count in hosts.items() if host), default=None)
@@ -121,7 +128,26 @@ def laid_out(data: Path) -> Size | None:
     port = _listen(first).rpartition(":")[2]
     if not port.isdecimal():
         raise _unreadable(first, f"it listens at {port!r}")
-    return Size(servers, brokers, int(port), shared, _is_secure(data), _log_form(data))
+    # That of name-1, which may be gone.
+    base = int(port) - (numbers[0] - 1 if numbers else 0)
+    return Size(servers, brokers, base, shared, _is_secure(data), _log_form(data))
+
+
+def name_server_numbers(data: Path, count: int | None = None) -> list[int]:
+    """Return the numbers of the name servers that were laid out under `data`, as of brokers.
+
+    One that joined the group later is left out: its file, which an operator wrote, does not list
+    itself, and whoever started it starts it again.
+    """
+
+    def is_held(number: int) -> bool:
+        path = data / f"name-{number}" / "node.toml"
+        if not path.exists():
+            return True
+        members = _settings(path).get("name_servers", [])
+        return any(each.get("id") == f"name-{number}" for each in members)
+
+    return _numbers(data, "name", count, is_held)
 
 
 def broker_numbers(data: Path, count: int | None = None) -> list[int]:
@@ -130,12 +156,25 @@ def broker_numbers(data: Path, count: int | None = None) -> list[int]:
     They are those that it has (all of them without `count`), then new ones, above all that were ever
     given there. Brokers that were removed are left out.
     """
+    return _numbers(data, "broker", count)
+
+
+def _numbers(
+    data: Path,
+    kind: Literal["name", "broker"],
+    count: int | None,
+    is_held: Callable[[int], bool] = lambda _: True,
+) -> list[int]:
     given = sorted(
         int(number)
-        for path in data.glob("broker-*")
-        if (number := path.name.removeprefix("broker-")).isdecimal()
+        for path in data.glob(f"{kind}-*")
+        if (number := path.name.removeprefix(f"{kind}-")).isdecimal()
     )
-    held = [each for each in given if not (data / f"broker-{each}" / REMOVED_FILE).exists()]
+    held = [
+        each
+        for each in given
+        if not (data / f"{kind}-{each}" / REMOVED_FILE).exists() and is_held(each)
+    ]
     if count is None:
         return held
     first = max(given, default=0) + 1
@@ -149,16 +188,22 @@ def administrator(data: Path) -> Path | None:
 
 def _log_form(data: Path) -> LogForm:
     """Return the form of the logs of the cluster under `data`."""
-    path = data / "name-1" / "node.toml"
+    path = _first_file(data)
     return "json" if path.exists() and _settings(path).get("log") == "json" else "text"
 
 
 def _is_secure(data: Path) -> bool:
-    """Return True if the first name server has a listener that encrypts."""
-    path = data / "name-1" / "node.toml"
+    """Return True if the first name server that is left has a listener that encrypts."""
+    path = _first_file(data)
     if not path.exists():
         return False
     return any(each.get("security") == "curve" for each in _settings(path).get("listeners", []))
+
+
+def _first_file(data: Path) -> Path:
+    """Return the config file of the first name server that is left, or that is to be made."""
+    numbers = name_server_numbers(data)
+    return data / f"name-{numbers[0] if numbers else 1}" / "node.toml"
 
 
 def _listen(path: Path) -> str:
@@ -214,16 +259,19 @@ def lay_out(
         StartError: a credentials file that is there cannot be used.
         OSError: the folder cannot be written.
     """
-    check_numbers(name_servers, brokers, brokers_per_host)
+    held = len(name_server_numbers(data))
+    check_numbers(name_servers, brokers, brokers_per_host, held=held)
     data = data.absolute()
     key = ensure_key(data / KEY_FILE)
+    # A number has its ports for ever, whoever is removed.
+    own = name_server_numbers(data, name_servers)
+    mains = [ports.name_server() for _ in range(max(own))]
+    raft_ends = [ports.raft() for _ in range(max(own))]
     servers = tuple(
-        NodeSpec(f"name-{n}", "name-server", data / f"name-{n}", ports.name_server())
-        for n in range(1, name_servers + 1)
+        NodeSpec(f"name-{n}", "name-server", data / f"name-{n}", mains[n - 1]) for n in own
     )
-    rafts = {spec.id: ports.raft() for spec in servers}
+    rafts = {f"name-{n}": raft_ends[n - 1] for n in own}
     numbers = broker_numbers(data, brokers)
-    # A number has a port for ever, whoever is removed.
     ends = [ports.broker() for _ in range(max(numbers))]
     nodes = tuple(
         NodeSpec(f"broker-{n}", "broker", data / f"broker-{n}", ends[n - 1]) for n in numbers
@@ -362,13 +410,17 @@ def _write(
     return replace(spec, endpoint=first, metrics_endpoint=metrics)
 
 
-def check_numbers(name_servers: int, brokers: int, brokers_per_host: int | None = None) -> None:
+def check_numbers(
+    name_servers: int, brokers: int, brokers_per_host: int | None = None, *, held: int = 0
+) -> None:
     """Refuse numbers of nodes that make no cluster.
+
+    `held` is the number of name servers that it has: after one was removed it may be even.
 
     Raises:
         InvalidRequest: they are invalid; the text states the rule.
     """
-    if name_servers not in range(1, MAX_NAME_SERVERS + 1, 2):
+    if name_servers not in range(1, MAX_NAME_SERVERS + 1, 2) and name_servers != (held or None):
         raise InvalidRequest(
             f"{name_servers} name servers: choose 1, 3 or 5, an odd number has the same majority "
             "as the next even one"

@@ -139,7 +139,7 @@ class RollingRestart:
         if self._accept:
             return
         view = self._view()
-        servers = [n for n, spec in self._nodes.items() if spec.role == "name-server"]
+        servers = [each.id for each in view.name_servers]
         for name in names:
             if self._nodes[name].role == "broker":
                 self._refuse(name, [r for r in restart_risks(view, name) if r.lasting])
@@ -223,9 +223,10 @@ class RollingRestart:
 
     def _wait_until_safe(self, name: str) -> None:
         def missing() -> str:
-            risks = [
-                r for r in restart_risks(self._view(), name) if not (r.lasting and self._accept)
-            ]
+            view = self._view()
+            if not self._broker(name, view).alive:
+                return "not safe to stop yet: it is not registered"
+            risks = [r for r in restart_risks(view, name) if not (r.lasting and self._accept)]
             self._refuse(name, [risk for risk in risks if risk.lasting])
             return f"not safe to stop yet: {_some(risks)}" if risks else ""
 
@@ -269,10 +270,18 @@ class RollingRestart:
 
     def _restart_name_server(self, name: str) -> None:
         def unsafe() -> str:
-            members = [spec.id for spec in self._nodes.values() if spec.role == "name-server"]
+            # Some may have joined later, and run elsewhere.
+            group = self._view().name_servers
+            members = [each.id for each in group]
             if self._accept and not majority_remains(members, members, name):
                 return ""
-            serving = [n for n in members if self._in_touch(n)]
+            self._node_client.learn(group)
+            stats = self._node_client.stats([each.endpoint for each in group], ASK_S)
+            serving = [
+                each.id
+                for each in group
+                if each.endpoint in stats and stats[each.endpoint].counters.get("in_touch")
+            ]
             if majority_remains(members, serving, name):
                 return ""
             return f"not safe to stop yet: only {len(serving)} name servers serve"
@@ -296,11 +305,6 @@ class RollingRestart:
             return ""
 
         self._wait(name, missing)
-
-    def _in_touch(self, name: str) -> bool:
-        end = self._nodes[name].endpoint
-        answer = self._node_client.stats([end], ASK_S).get(end)
-        return answer is not None and bool(answer.counters.get("in_touch"))
 
     # ── both ────────────────────────────────────────────────────────────────────────────────────
 

@@ -314,7 +314,8 @@ class BrokerProcess:
         core = self._shown
         if core is None:
             return []
-        return broker_restart_reasons(restart_risks(core.view(), self._config.id))
+        risks = restart_risks(core.view(), self._config.id)
+        return broker_restart_reasons(risks, registered=core.registered)
 
     def _serve(self, committer: Committer) -> None:
         self._committer = committer

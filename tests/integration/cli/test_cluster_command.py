@@ -114,6 +114,28 @@ def test_a_cluster_that_encrypts_comes_back_after_most_of_its_name_servers_died(
         succeed("cluster", "down", "-d", tmp_path)
 
 
+def test_a_cluster_starts_again_without_the_name_server_that_was_removed(tmp_path: Path) -> None:
+    base = free_base()
+    size = ["-n", "3", "-b", "1", "-p", str(base), "-d", str(tmp_path), "-o", "json"]
+    succeed("cluster", "up", *size)
+    where = {"LOGBOOM_DATA": str(tmp_path)}
+    try:
+        members = logboom("name-server", "list", "-o", "json", also=where).json
+        lost = next(each["name_server"] for each in members if each["role"] != "raft leader")
+        removed = logboom("name-server", "remove", lost, "-y", also=where)
+        assert str(tmp_path / lost) in removed.err
+    finally:
+        succeed("cluster", "down", "-d", tmp_path)
+    again = succeed("cluster", "up", "-d", tmp_path, "-o", "json").json
+    try:
+        left = {f"name-{number}" for number in (1, 2, 3)} - {lost}
+        assert {row["node"] for row in again} == {*left, "broker-1"}
+        check = logboom("cluster", "restart-check", "broker-1", "-o", "json", also=where)
+        assert (check.code, check.json) == (0, [])
+    finally:
+        succeed("cluster", "down", "-d", tmp_path)
+
+
 def test_from_up_to_down(tmp_path: Path) -> None:
     base = free_base()
     size = ["-n", "1", "-b", "1", "-p", str(base), "-d", str(tmp_path)]

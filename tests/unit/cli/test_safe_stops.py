@@ -76,6 +76,17 @@ def test_a_broker_may_be_stopped_while_others_have_its_queues(check: Checks) -> 
     assert check("a", leaderless, topic(queue("abc"))) == (1, ["no-raft-leader"])
 
 
+def test_a_broker_that_has_just_started_may_not_be_stopped_before_it_is_registered(
+    check: Checks,
+) -> None:
+    """The metadata tells what was, not what this process is about to lead."""
+    answers = {**NAMES, **BROKERS, "a": stats("broker", registered=0)}
+    assert check("a", answers, topic(queue("abc"))) == (1, ["not-registered"])
+    assert check("a", answers, topic(queue("abc", "bc"))) == (1, ["not-registered"])
+    # That of another is no copy.
+    assert check("b", answers, topic(queue("abc", "ab"))) == (1, ["no-leader"])
+
+
 def test_what_cannot_be_checked_is_an_error(check: Checks) -> None:
     with pytest.raises(InvalidRequest, match="there are name-1, name-2, name-3, a, b, c"):
         check("broker-9", NAMES)

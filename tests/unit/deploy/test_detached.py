@@ -16,15 +16,18 @@ from logboom.deploy.detached import (
     ClusterRecord,
     NodeRecord,
     down,
-    forget_broker,
+    forget_node,
+    not_ready,
     processes,
     up,
 )
 from logboom.deploy.identity import start_ticks
-from logboom.deploy.layout import REMOVED_FILE, lay_out
+from logboom.deploy.layout import REMOVED_FILE, Layout, Size, lay_out
 from logboom.deploy.ports import Ports
 from logboom.deploy.process import Role
 from logboom.wire.errors import StartError
+from logboom.wire.messages import StatsResult
+from logboom.wire.view import BrokerView, View
 
 NAME_SERVER, BROKER = "127.0.0.1:7701", "127.0.0.1:7711"
 
@@ -32,7 +35,7 @@ NAME_SERVER, BROKER = "127.0.0.1:7701", "127.0.0.1:7711"
 def record(data: Path, *nodes: tuple[str, Role, str, int]) -> Path:
     """Write a state file of nodes (id, role, endpoint, pid); the pid 0 is one that has ended."""
     for name, *_ in nodes:
-        (data / name).mkdir(parents=True)
+        (data / name).mkdir(parents=True, exist_ok=True)
     found = [
         NodeRecord(name, role, end, pid, (pid and start_ticks(pid)) or 0)
         for name, role, end, pid in nodes
@@ -50,11 +53,55 @@ def test_a_broker_of_the_same_name_in_another_cluster_is_not_forgotten(tmp_path:
     )
     ours = record(tmp_path / "ours", ("name-1", "name-server", NAME_SERVER, os.getpid()), broker)
     folders = [stale, other, ours]
-    assert forget_broker("broker-1", BROKER, {NAME_SERVER}, folders) == ours / "broker-1"
+    assert forget_node("broker-1", BROKER, {NAME_SERVER}, folders) == ours / "broker-1"
     marked = [(data / "broker-1" / REMOVED_FILE).exists() for data in folders]
     assert marked == [False, False, True]
-    assert forget_broker("broker-1", BROKER, {NAME_SERVER}, [stale, other]) is None
-    assert forget_broker("broker-1", "127.0.0.1:9911", {NAME_SERVER}, [ours]) is None
+    assert forget_node("broker-1", BROKER, {NAME_SERVER}, [stale, other]) is None
+    assert forget_node("broker-1", "127.0.0.1:9911", {NAME_SERVER}, [ours]) is None
+
+
+def test_a_removed_name_server_is_started_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay_out(tmp_path, 3, 1, Ports()).mark_founded()
+    ends = [f"127.0.0.1:{port}" for port in (7701, 7702, 7703)]
+    nodes: list[tuple[str, Role, str, int]] = [
+        (f"name-{n}", "name-server", end, os.getpid()) for n, end in enumerate(ends, 1)
+    ]
+    record(tmp_path, *nodes)
+    # Its own process does not tell that the group is the one of this folder.
+    assert forget_node("name-2", ends[1], {ends[1]}, [tmp_path]) is None
+    assert forget_node("name-2", ends[1], ends, [tmp_path]) == tmp_path / "name-2"
+    assert [process.spec.id for process in processes(tmp_path)] == ["name-1", "name-3"]
+    started: list[Layout] = []
+
+    def check(data: Path, size: Size) -> None:
+        started.append(lay_out(data, size.name_servers, size.brokers, Ports(size.port)))
+        raise StartError("far enough")
+
+    monkeypatch.setattr(detached, "_check_ports", check)
+    with pytest.raises(StartError, match="far enough"):
+        up(tmp_path)
+    assert [spec.id for spec in started[0].nodes] == ["name-1", "name-3", "broker-1"]
+
+
+def view(*alive: str) -> View:
+    """The metadata of a cluster of these brokers."""
+    brokers = [BrokerView(each, f"{each}:1", "", 1, True, 1) for each in alive]
+    return View(1, True, "id", brokers, [], [], [], [], None)
+
+
+def test_a_cluster_is_ready_once_its_brokers_have_registered_since_they_started() -> None:
+    ends = {"n:1": "name-1", "a:1": "a", "b:1": "b"}
+    views = dict.fromkeys(ends, view("a", "b"))
+    registered = StatsResult(0, "", "broker", {"registered": 1})
+    answers = {"a:1": registered, "b:1": registered}
+    assert not_ready(ends, {"a", "b"}, views, answers) == []
+    assert not_ready(ends, {"a", "b"}, {**views, "n:1": view("a")}, answers) == ["name-1"]
+    assert not_ready(ends, {"a", "b"}, views, {"a:1": registered}) == ["b"]
+    # The metadata has the process before it: that was killed, and not missed yet.
+    answers["a:1"] = StatsResult(0, "", "broker", {"registered": 0})
+    assert not_ready(ends, {"a", "b"}, views, answers) == ["a"]
 
 
 def test_nodes_that_run_are_not_made_to_encrypt(

@@ -1,13 +1,14 @@
 """A cluster's folder: config files that the nodes' own structs take, one key, founded once."""
 
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from logboom.deploy.cluster_key import read_key
-from logboom.deploy.config_files import load
+from logboom.deploy.config_files import load, write
 from logboom.deploy.layout import (
     REMOVED_FILE,
     Size,
@@ -16,6 +17,7 @@ from logboom.deploy.layout import (
     laid_out,
     lay_out,
     location_of,
+    name_server_numbers,
     with_another_broker,
     without_broker,
 )
@@ -71,6 +73,38 @@ def test_a_removed_broker_is_left_out_and_nobody_gets_its_number(tmp_path: Path)
     assert broker_numbers(tmp_path) == [1, 2]
     assert broker_numbers(tmp_path, 3) == [1, 2, 11]
     assert broker_numbers(tmp_path, 1) == [1]
+
+
+def test_a_removed_name_server_is_left_out_and_the_others_stay_where_they_are(
+    tmp_path: Path,
+) -> None:
+    whole = lay_out(tmp_path, 3, 1, Ports(7801), log="json")
+    whole.mark_founded()
+    (tmp_path / "name-1" / REMOVED_FILE).touch()
+    # Who reads that it is needed no more deletes it.
+    whole.name_servers[0].config_path.unlink()
+    assert name_server_numbers(tmp_path) == [2, 3]
+    assert laid_out(tmp_path) == Size(2, 1, 7801, log="json")
+    left = lay_out(tmp_path, 2, 1, Ports(7801), log="json")
+    assert left.name_servers == whole.name_servers[1:]
+    assert left.brokers == whole.brokers
+    config = load(left.name_servers[0].config_path, NameServerConfig)
+    assert [member.id for member in config.name_servers] == ["name-2", "name-3"]
+    with pytest.raises(InvalidRequest, match="4 name servers"):
+        lay_out(tmp_path, 4, 1, Ports(7801))
+    for name in ("name-2", "name-3"):
+        (tmp_path / name / REMOVED_FILE).touch()
+    with pytest.raises(StartError, match="all name servers"):
+        laid_out(tmp_path)
+
+
+def test_a_name_server_that_joined_is_left_to_who_started_it(tmp_path: Path) -> None:
+    lay_out(tmp_path, 3, 1, Ports()).mark_founded()
+    text = (tmp_path / "name-1" / "node.toml").read_text("utf-8")
+    settings = {**tomllib.loads(text), "id": "name-4", "listen": "127.0.0.1:9901"}
+    write(tmp_path / "name-4" / "node.toml", settings)
+    assert name_server_numbers(tmp_path) == [1, 2, 3]
+    assert laid_out(tmp_path) == Size(3, 1, 7701)
 
 
 def test_another_broker_of_a_cluster_that_encrypts_has_to_be_admitted(tmp_path: Path) -> None:

@@ -96,8 +96,14 @@ def test_a_name_server_may_stop_while_a_majority_is_left(
 
 def test_risks_are_told_with_their_remedy() -> None:
     risk = RestartRisk("orders", 3, "only-copy", lasting=False)
-    (told,) = broker_restart_reasons([risk])
+    (told,) = broker_restart_reasons([risk], registered=True)
     assert told == "orders/3: only-copy; wait until another replica is in sync"
+
+
+def test_of_a_broker_that_is_not_registered_nobody_can_tell_what_its_queues_would_lose() -> None:
+    assert broker_restart_reasons([], registered=True) == []
+    (told,) = broker_restart_reasons([], registered=False)
+    assert "not registered" in told
 
 
 def test_many_reasons_are_counted() -> None:

@@ -88,8 +88,14 @@ def name_server_reasons(figures: Mapping[str, int | float | str], *, stopping: b
     return found
 
 
-def broker_restart_reasons(risks: Collection[RestartRisk]) -> list[str]:
-    """Return why a broker should not be stopped now, by what its queues would lose."""
+def broker_restart_reasons(risks: Collection[RestartRisk], *, registered: bool) -> list[str]:
+    """Return why a broker should not be stopped now, by what its queues would lose.
+
+    Its metadata may be that of before its start, and lack what it is about to lead, until it is
+    `registered`.
+    """
+    if not registered:
+        return ["the broker is not registered at the name servers: wait until it is"]
     return [f"{each.topic}/{each.queue}: {each.kind}; {each.remedy}" for each in risks]
 
 
