@@ -48,10 +48,9 @@ def headline(group: GroupDescription) -> str:
     lag = sum(queue.lag or 0 for queue in group.queues)
     state = _state(group.group_epoch, group.target_epoch, len(group.members), group.fault)
     state = "paused" if group.config.paused else state
-    about = "" if all(queue.lag_exact for queue in group.queues) else "about "
     return (
         f"{group.name}: {state}, {group.config.mode}, strategy {group.config.strategy}, "
-        f"{len(group.members)} member{'s' * (len(group.members) != 1)}, {about}{lag:,} messages behind, "
+        f"{len(group.members)} member{'s' * (len(group.members) != 1)}, {lag:,} messages behind, "
         f"coordinator {group.coordinator or 'none'}"
     )
 
@@ -80,14 +79,13 @@ def _places_text(places: Sequence[TopicQueue]) -> str:
 
 
 def queue_row(queue: GroupQueue) -> dict[str, Any]:
-    """Return the row of a queue. An estimated lag has a ~ in front."""
-    lag = None if queue.lag is None else f"{'' if queue.lag_exact else '~'}{queue.lag:,}"
+    """Return the row of a queue."""
     return {
         "topic": queue.topic,
         "queue": queue.queue,
         "committed": queue.committed,
         "end": queue.end,
-        "lag": lag,
+        "lag": None if queue.lag is None else f"{queue.lag:,}",
         "age": age_text(queue.age_ms),
         "owner": queue.owner or None,
         "stuck": queue.stuck or None,

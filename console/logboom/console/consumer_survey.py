@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from logboom.client.admin_flows.dead_letter_flows import REDRIVE
-from logboom.client.groups.offset_tracker import OffsetTracker
-from logboom.wire.errors import DamagedBatch
+from logboom.client.admin_flows.group_lag import unfinished
 from logboom.wire.group_view import UNKNOWN_START, GroupSummary
 from logboom.wire.names import DLQ_PREFIX
 from logboom.wire.survey_messages import GroupSurvey, QueueSurvey
@@ -44,7 +43,7 @@ class QueueLag:
     end: int | None
     """None: no leader told it."""
     lag: int | None
-    """Unfinished messages, those that the group's filter passes over included."""
+    """Unfinished messages, those that the group's filter leaves out included."""
     first: int | None = None
     """Offset of the first of them that is still stored, if there are any."""
 
@@ -133,24 +132,10 @@ def lags_of(
             end = None if told is None else told.end
             lag = first = None
             if told is not None and known is not None:
-                lag, at = unfinished(told, known, ranges.get(queue, b""))
+                lag, at = unfinished(known, ranges.get(queue, b""), told.start, told.end)
                 first = at if lag else None
             found.append(QueueLag(offsets.topic, queue, offsets.topic_id, known, end, lag, first))
     return tuple(found)
-
-
-def unfinished(queue: QueueSurvey, committed: int, ranges: bytes) -> tuple[int, int]:
-    """Return how many messages of a queue a group has not finished, and where they begin."""
-    floor = max(committed, queue.start)
-    count = max(0, queue.end - floor)
-    if not (ranges and count):
-        return count, floor
-    try:
-        progress = OffsetTracker(committed, ranges)
-    except DamagedBatch:
-        progress = OffsetTracker(committed)  # Of a later version.
-    progress.finish(0, queue.start)  # Nobody has to handle what retention removed.
-    return progress.unfinished(queue.end), progress.floor
 
 
 def oldest_places(

@@ -22,7 +22,7 @@ from logboom.wire.subscription_messages import ConsumerState, SubscriptionState
 from logboom.wire.transactions import HALF, TransactionId, UndecidedBatch
 
 MEMBER = GroupMember("m1", "client", "", "", 1, 10, 1, [("orders", 0)])
-QUEUE = GroupQueue("orders", 0, 5, 0, 9, 4, True, 1_000, "m1", "")
+QUEUE = GroupQueue("orders", 0, 5, 0, 9, 4, 1_000, "m1", "")
 
 
 def described(*queues: GroupQueue, **changed: Any) -> GroupDescription:

@@ -60,7 +60,7 @@ def sample(
 
 def queue(lag: int) -> GroupQueue:
     """Return a queue of a group that is behind by `lag`."""
-    return GroupQueue("topic-000", 0, 5, 0, 5 + lag, lag, True, None, "", "")
+    return GroupQueue("topic-000", 0, 5, 0, 5 + lag, lag, None, "", "")
 
 
 def test_rates_are_those_between_two_samples() -> None:

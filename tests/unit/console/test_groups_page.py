@@ -125,7 +125,7 @@ def test_two_thousand_groups_are_built_at_once() -> None:
 
 def queue(number: int, lag: int | None, stuck: str = "", still_ms: int | None = None) -> GroupQueue:
     age = None if not lag else 5_000
-    return GroupQueue("orders", number, 1, 0, 9, lag, True, age, "m-1", stuck, still_ms)
+    return GroupQueue("orders", number, 1, 0, 9, lag, age, "m-1", stuck, still_ms)
 
 
 def described(*queues: GroupQueue, config: GroupConfig | None = None) -> GroupDescription:
@@ -172,7 +172,6 @@ def test_the_page_of_a_group() -> None:
     )
     (member,) = model.members.rows
     assert (member.source["queues"], member.source["is_silent"]) == ("orders/0 2", True)
-    assert [head.column.name for head in model.queues.heads].count("estimated") == 0
 
 
 def test_settings_that_differ_from_their_defaults_are_marked() -> None:

@@ -1,8 +1,9 @@
 """The description of a group, and its lag: for each queue the number of unfinished messages, their
 age, and the cause.
 
-Without a filter the count is exact: the end, less what is committed, less what is finished above.
-With a filter the messages are counted, up to a limit, and the rest is estimated at the same rate.
+The lag is the end, less what is committed, less what is finished above (`unfinished`). Messages that
+the group's filter leaves out count until members have passed them. Lists, charts, metrics and the
+description of one group all show this number.
 """
 
 from __future__ import annotations
@@ -15,18 +16,13 @@ from logboom.client.fetch.fetch_collector import TopicQueue
 from logboom.client.fetch.message_flows import EVERYTHING, offsets, pull
 from logboom.client.flows import Flow
 from logboom.client.groups.offset_tracker import OffsetTracker
-from logboom.wire.errors import DamagedBatch, InvalidRequest, LogboomError
-from logboom.wire.filters import Filter
+from logboom.wire.errors import DamagedBatch, LogboomError
 from logboom.wire.group_messages import MemberStatus, QueueStatus
 from logboom.wire.group_owners import why_unowned
 from logboom.wire.group_view import UNKNOWN_START, GroupConfig, GroupOffsets, GroupView, OwnedQueue
 
 QUEUE_S: Final = 2.0
 """Seconds that a queue's leader has to answer."""
-COUNTED_PULLS: Final = 32
-"""Maximum number of pulls for the count of one queue through a filter."""
-COUNTED_AT_ONCE: Final = 1 << 16
-"""Maximum number of messages that one of these pulls returns."""
 QUIET_BEATS: Final = 2
 """Heartbeats that a member may miss before its silence is reported."""
 
@@ -43,9 +39,7 @@ class GroupQueue(Struct, frozen=True):
     end: int | None
     """The high watermark: the offset after the last message."""
     lag: int | None
-    """Unfinished messages that the group wants, including those above `committed`."""
-    lag_exact: bool
-    """False: with a filter only the start was counted, and the rest estimated from it."""
+    """Unfinished messages, those that its filter leaves out included."""
     age_ms: int | None
     """Age of the oldest unfinished message by its message time; None: there is none, or it is
     unknown."""
@@ -168,34 +162,27 @@ def seconds_text(milliseconds: int) -> str:
 
 def queues(standing: GroupReport, found: GroupOffsets, timeout: float) -> Flow[list[GroupQueue]]:
     """Report on all queues of one topic."""
-    try:
-        wanted = Filter.read(standing.group.subscription.get(found.topic, ""))
-    except InvalidRequest:
-        wanted = EVERYTHING  # of a later version
     ranges = dict(found.ranges)
     lines = []
     for queue, committed in enumerate(found.committed):
         key = (found.topic_id, queue)
-        progress = None
-        if not standing.broadcasting:
-            progress = _progress(committed, ranges.get(queue, b""))
         patience = min(timeout, QUEUE_S)
         try:
             ends = yield from offsets(found.topic, [queue], patience)
             first, end = ends[queue]
-            lag, exact, age = None, True, None
-            if progress is not None:
-                lag, exact, oldest = yield from _count(
-                    found.topic, queue, progress, (first, end), wanted, patience
-                )
-                age = None if oldest is None else max(0, standing.wall_ms - oldest)
+            lag = age = None
+            if not standing.broadcasting and committed != UNKNOWN_START:
+                lag, at = unfinished(committed, ranges.get(queue, b""), first, end)
+                if lag:
+                    oldest = yield from _time_at(found.topic, queue, at, patience)
+                    age = None if oldest is None else max(0, standing.wall_ms - oldest)
         except LogboomError as error:
-            lines.append(_line(standing, found, queue, None, None, None, True, None, error.text))
+            lines.append(_line(standing, found, queue, None, None, None, None, error.text))
             continue
         stuck = standing.unowned(found.topic, key)
         if not stuck and (lag is None or lag):
             stuck = standing.stuck(key)
-        lines.append(_line(standing, found, queue, first, end, lag, exact, age, stuck))
+        lines.append(_line(standing, found, queue, first, end, lag, age, stuck))
     return lines
 
 
@@ -206,7 +193,6 @@ def _line(
     first: int | None,
     end: int | None,
     lag: int | None,
-    exact: bool,
     age: int | None,
     stuck: str,
 ) -> GroupQueue:
@@ -215,44 +201,31 @@ def _line(
     key = (found.topic_id, queue)
     owner = standing.owners.get(key, ("",))[0]
     still = standing.still_ms(key) if stuck else None
-    return GroupQueue(found.topic, queue, known, first, end, lag, exact, age, owner, stuck, still)
+    return GroupQueue(found.topic, queue, known, first, end, lag, age, owner, stuck, still)
 
 
-def _progress(committed: int, ranges: bytes) -> OffsetTracker | None:
-    if committed == UNKNOWN_START:
-        return None
+def unfinished(committed: int, ranges: bytes, first: int, end: int) -> tuple[int, int]:
+    """Return how many messages of a queue a group has not finished, and where they begin.
+
+    Args:
+        committed: the offset of the first unfinished message.
+        ranges: what is finished above, as members commit it.
+        first: the first offset of the queue; nobody has to handle what retention has removed.
+        end: its high watermark.
+    """
+    floor = max(committed, first)
+    count = max(0, end - floor)
+    if not (ranges and count):
+        return count, floor
     try:
-        return OffsetTracker(committed, ranges)
+        progress = OffsetTracker(committed, ranges)
     except DamagedBatch:
-        return OffsetTracker(committed)
+        progress = OffsetTracker(committed)  # Of a later version.
+    progress.finish(0, first)
+    return progress.unfinished(end), progress.floor
 
 
-def _count(
-    topic: str,
-    queue: int,
-    progress: OffsetTracker,
-    bounds: tuple[int, int],
-    wanted: Filter,
-    timeout: float,
-) -> Flow[tuple[int, bool, int | None]]:
-    """Count (unfinished messages, whether the count is exact, message time of the first of them)."""
-    first, end = bounds
-    progress.finish(0, first)  # nobody has to handle what retention removed
-    if progress.floor >= end:
-        return 0, True, None
-    if wanted.takes_all:
-        result = yield from pull(topic, queue, progress.floor, 1, 0, wanted, timeout)
-        oldest = result.messages[0].timestamp_ms if result.messages else None
-        return progress.unfinished(end), True, oldest
-    count, at, oldest = 0, progress.floor, None
-    for _ in range(COUNTED_PULLS):
-        result = yield from pull(topic, queue, at, COUNTED_AT_ONCE, 0, wanted, timeout)
-        for message in result.messages:
-            if message.offset < end and not progress.is_finished(message.offset):
-                count += 1
-                oldest = message.timestamp_ms if oldest is None else oldest
-        if result.next_offset <= at or result.next_offset >= end:
-            return count, True, oldest
-        at = result.next_offset
-    seen = max(1, at - progress.floor)
-    return count * (end - progress.floor) // seen, False, oldest
+def _time_at(topic: str, queue: int, offset: int, timeout: float) -> Flow[int | None]:
+    """Return the message time of the first message from an offset on; None: there is none."""
+    result = yield from pull(topic, queue, offset, 1, 0, EVERYTHING, timeout)
+    return result.messages[0].timestamp_ms if result.messages else None

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple, TypeAlias
 from msgspec import Struct, field
 
 from logboom.client.admin_flows.dead_letter_flows import REDRIVE
+from logboom.client.admin_flows.group_lag import unfinished
 from logboom.client.admin_flows.open_transactions import OpenTransactions
-from logboom.console.consumer_survey import unfinished
 from logboom.wire.group_view import UNKNOWN_START
 from logboom.wire.names import DLQ_PREFIX
 from logboom.wire.operation_messages import ClusterDescribed
@@ -103,7 +103,7 @@ def group_backlogs(
 
 
 def _backlog(queue: QueueSurvey, committed: int, ranges: bytes) -> Backlog:
-    count, first = unfinished(queue, committed, ranges)
+    count, first = unfinished(committed, ranges, queue.start, queue.end)
     return Backlog(count, (queue.topic_id, queue.queue, first))
 
 

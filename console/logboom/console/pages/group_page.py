@@ -12,7 +12,7 @@ from logboom.client.admin_flows.group_lag import GroupDescription, GroupMember, 
 from logboom.client.admin_flows.offset_resets import OffsetReset
 from logboom.client.written_values import duration_text
 from logboom.console.consumer_survey import ConsumerHistory, QueuePlace
-from logboom.console.pages.groups_page import LATE_MS, STATES, state_of
+from logboom.console.pages.groups_page import LAG_HINT, LATE_MS, STATES, state_of
 from logboom.console.widgets.chart_data import ChartModel, ChartSeries
 from logboom.console.widgets.data_table import Row, TableColumn, TableModel, Tone, build_table
 from logboom.console.widgets.page_query import PageQuery, path_of
@@ -52,7 +52,6 @@ class GroupModel:
     paused: bool
     broadcasting: bool
     lag: int | None
-    lag_exact: bool
     age_ms: int | None
     dead_letters: int | None
     """Dead letters that were not sent again; None: the group has no dead-letter topic."""
@@ -79,7 +78,7 @@ QUEUE_COLUMNS: Final = (
     TableColumn("queue", "Queue", "count"),
     TableColumn("committed", "Committed", "count", wide_only=True),
     TableColumn("end", "End", "count", wide_only=True),
-    TableColumn("lag", "Lag", "count", hint="Unfinished messages that the group wants"),
+    TableColumn("lag", "Lag", "count", hint=LAG_HINT),
     TableColumn(
         "age_ms",
         "Oldest",
@@ -90,9 +89,6 @@ QUEUE_COLUMNS: Final = (
     TableColumn("owner", "Member", "code", wide_only=True),
     TableColumn("stuck", "Stuck", tone=lambda row: "failed" if row["stuck"] else ""),
     TableColumn("still_ms", "For", "span", wide_only=True, hint="How long this has lasted"),
-)
-ESTIMATED: Final = TableColumn(
-    "estimated", "Estimated", hint="The filter has too many messages to count them all"
 )
 MEMBER_COLUMNS: Final = (
     TableColumn("member", "Member", "code"),
@@ -141,20 +137,11 @@ def queue_row(queue: GroupQueue) -> dict[str, Any]:
         "committed": queue.committed,
         "end": queue.end,
         "lag": queue.lag,
-        "estimated": None if queue.lag_exact else True,
         "age_ms": queue.age_ms,
         "owner": queue.owner or None,
         "stuck": queue.stuck or None,
         "still_ms": queue.still_ms,
     }
-
-
-def queue_columns(queues: Sequence[GroupQueue]) -> tuple[TableColumn, ...]:
-    """Return the columns of some queues; that of estimates only if there are any."""
-    if all(each.lag_exact for each in queues):
-        return QUEUE_COLUMNS
-    at = [column.name for column in QUEUE_COLUMNS].index("lag") + 1
-    return (*QUEUE_COLUMNS[:at], ESTIMATED, *QUEUE_COLUMNS[at:])
 
 
 def member_row(member: GroupMember, heartbeat_ms: int) -> dict[str, Any]:
@@ -288,7 +275,7 @@ def build_group(
         stuck=stuck_queues(group.queues),
         chart=lag_chart(group.name, history),
         queues=build_table(
-            queue_columns(group.queues),
+            QUEUE_COLUMNS,
             [queue_row(each) for each in group.queues],
             query,
             title="Queues",
@@ -314,7 +301,6 @@ def build_group(
         paused=group.config.paused,
         broadcasting=broadcasting,
         lag=sum(known) if known else None,
-        lag_exact=all(each.lag_exact for each in group.queues),
         age_ms=max(ages, default=None),
         dead_letters=dead_letters,
         dead_letters_url=path_of("dead-letters", group.name),

@@ -64,13 +64,12 @@ def _trend_tone(row: Row) -> Tone:
     return "warning" if (row["lag_per_s"] or 0) >= 1 and (row["lag"] or 0) > 0 else ""
 
 
+LAG_HINT: Final = "Unfinished messages, those that the filter leaves out included"
 COLUMNS: Final = (
     TableColumn("name", "Group", "code", href=lambda row: path_of("groups", row["name"])),
     TableColumn("state", "State", "badge", tone=_state_tone),
     TableColumn("members", "Members", "count"),
-    TableColumn(
-        "lag", "Lag", "count", hint="Unfinished messages, those that filters pass over included"
-    ),
+    TableColumn("lag", "Lag", "count", hint=LAG_HINT),
     TableColumn(
         "age_ms", "Oldest", "span", tone=_age_tone, hint="How long the oldest unfinished one waits"
     ),

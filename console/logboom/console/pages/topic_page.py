@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from logboom.client.admin_flows.group_lag import unfinished
 from logboom.client.written_values import bytes_text, counted, duration_text
-from logboom.console.pages.groups_page import STATES, state_of
+from logboom.console.pages.groups_page import LAG_HINT, STATES, state_of
 from logboom.console.widgets.data_table import Row, TableColumn, TableModel, Tone, build_table
 from logboom.console.widgets.page_query import PageQuery, path_of
+from logboom.wire.group_view import UNKNOWN_START
 from logboom.wire.survey_messages import GroupSurvey
 from logboom.wire.view import QueueView, TopicConfig, TopicView
 
@@ -300,9 +302,7 @@ GROUP_COLUMNS: Final = (
     TableColumn("group", "Group", "code", href=lambda row: path_of("groups", row["group"])),
     TableColumn("state", "State", "badge", tone=_state_tone),
     TableColumn("members", "Members", "count"),
-    TableColumn(
-        "lag", "Lag", "count", hint="Messages behind the committed offsets, whatever the filter is."
-    ),
+    TableColumn("lag", "Lag", "count", hint=LAG_HINT),
     TableColumn("most_lag", "Most in a queue", "count", wide_only=True),
     TableColumn("mode", "Mode", wide_only=True),
     TableColumn("coordinator", "Coordinator", "code", wide_only=True),
@@ -330,11 +330,12 @@ def _group_row(
     group: GroupSurvey, topic: TopicView, offsets: Mapping[int, tuple[int, int]]
 ) -> dict[str, Any]:
     summary = group.summary
-    committed = next((each.committed for each in group.offsets if each.topic_id == topic.id), [])
+    own = next((each for each in group.offsets if each.topic_id == topic.id), None)
+    ranges = {} if own is None else dict(own.ranges)
     lags = [
-        max(0, offsets[queue][1] - max(at, offsets[queue][0]))
-        for queue, at in enumerate(committed)
-        if at >= 0 and queue in offsets
+        unfinished(at, ranges.get(queue, b""), *offsets[queue])[0]
+        for queue, at in enumerate([] if own is None else own.committed)
+        if at != UNKNOWN_START and queue in offsets and summary.mode != "broadcasting"
     ]
     return {
         "group": summary.name,

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import pytest
 
 from logboom.client.admin_flows.group_flows import alter_group, delete_group, describe_group, groups
-from logboom.client.admin_flows.group_lag import COUNTED_PULLS
 from logboom.client.admin_flows.offset_resets import (
     OffsetReset,
     ResetRequest,
@@ -27,6 +26,10 @@ from logboom.client.calls import (
 )
 from logboom.client.flows import Flow, run_flow
 from logboom.client.groups.offset_tracker import OffsetTracker
+from logboom.console.consumer_survey import lags_of
+from logboom.console.exporter.exporter_sample import KnownQueue, group_backlogs
+from logboom.console.pages.topic_page import build_topic_groups
+from logboom.console.widgets.page_query import PageQuery
 from logboom.wire.base import WireMessage
 from logboom.wire.batch import encode_batch, open_batch, stamp
 from logboom.wire.commands import AnyCommand, Barrier, CommandResult
@@ -63,6 +66,7 @@ from logboom.wire.messages import (
     Pulled,
     PullStatus,
 )
+from logboom.wire.survey_messages import GroupSurvey, QueueSurvey
 from logboom.wire.view import BrokerView, NameServerView, QueueView, TopicConfig, TopicView, View
 
 T = TypeVar("T")
@@ -243,7 +247,7 @@ def test_the_lag_is_what_is_not_finished(words: Words) -> None:
         # What retention took is nobody's to do.
         (2, 0, 10, 3, 5_000, ""),
     ]
-    assert all(queue.lag_exact and queue.owner == "m1" for queue in found.queues)
+    assert all(queue.owner == "m1" for queue in found.queues)
     assert found.members[0].queues == [("orders", 0), ("orders", 1), ("orders", 2)]
 
 
@@ -252,21 +256,25 @@ def priced(*prices: int) -> bytes:
     return values(len(prices), headers=[{"price": b"%d" % price} for price in prices])
 
 
-def test_the_lag_sees_through_a_filter(words: Words) -> None:
+def test_the_lag_is_that_of_lists_and_metrics_whatever_the_filter_is(words: Words) -> None:
     words.subscription = {"orders": "* WHERE price > 3"}
     words.store("orders", 0, priced(1, 5, 9), priced(1, 1), priced(7))
-    words.committed["orders"] = [2]
+    finished = OffsetTracker(2)
+    finished.finish(4, 5)
+    words.committed["orders"], words.ranges["orders"] = [2], [(0, finished.encode())]
     (queue,) = words.drive(describe_group("billing", NOW, 5.0)).queues
-    assert (queue.lag, queue.lag_exact, queue.age_ms) == (2, True, 5_000)
-
-
-def test_a_long_count_is_reckoned_from_its_beginning(words: Words) -> None:
-    words.subscription = {"orders": "* WHERE price > 3"}
-    words.store("orders", 0, *(priced(1, 5) for _ in range(4 * COUNTED_PULLS)))
-    words.committed["orders"] = [0]
-    (queue,) = words.drive(describe_group("billing", NOW, 5.0)).queues
-    assert (queue.lag, queue.lag_exact) == (4 * COUNTED_PULLS, False)
-    assert words.pulls == COUNTED_PULLS
+    assert (queue.lag, queue.age_ms, words.pulls) == (3, 5_000, 1)
+    summary = GroupSummary("billing", 1, "clustering", ["orders"], 0, "", 1, 1, "")
+    offsets = GroupOffsets(1, "orders", True, [2], [6], words.ranges["orders"])
+    surveyed = QueueSurvey(1, 0, 0, 6, 100)
+    survey = GroupSurvey(summary, [offsets])
+    (listed,) = lags_of(survey, {(1, 0): surveyed})
+    assert listed.lag == queue.lag
+    (metric,) = group_backlogs(survey, {(1, 0): KnownQueue("b", surveyed)})["orders"]
+    assert metric.messages == queue.lag
+    view = TopicView("orders", 1, TopicConfig(), [QUEUE], 1)
+    of_topic = build_topic_groups(view, [survey], {0: (0, 6)}, PageQuery("/t"))
+    assert of_topic.table.rows[0].source["lag"] == queue.lag
 
 
 @pytest.mark.parametrize(
