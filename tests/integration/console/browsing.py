@@ -26,13 +26,20 @@ ARGUMENTS: Final = (
     "--no-first-run",
 )
 AXE: Final = Path(__file__).parents[2] / "data/browser/axe.min.js"
-WIDTHS: Final = (320, 768, 1440)
+WIDTHS: Final = (320, 768, 1280, 1440)
+WIDE_PX: Final = 768
+"""From here on the buttons of a table's rows are always in sight."""
 RULES: Final = "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice']"
 OUTSIDE: Final = """() => [...document.querySelectorAll("td > *, th > *")].filter(each =>
     each.getClientRects().length
     && each.getBoundingClientRect().right > each.parentElement.getBoundingClientRect().right + 1
 ).map(each => each.parentElement.innerText)"""
 """Script: the texts of cells with something that stands over the next cell."""
+CUT_OFF: Final = """() => [...document.querySelectorAll(".row-actions .button")].filter(each => {
+    const own = each.getBoundingClientRect(), part = each.closest(".table-scroll").getBoundingClientRect();
+    return own.left < part.left - 1 || own.right > part.right + 1;
+}).map(each => each.innerText)"""
+"""Script: the buttons of rows that one sees only after one has scrolled."""
 CONTRAST: Final = "['color-contrast']"
 PATIENCE_MS: Final = 200_000
 """How long a page may take on a machine that does other work."""
@@ -121,6 +128,8 @@ class Surfer:
             )
             assert wide <= 0, f"{self.page.url} is {wide} px too wide at {width} px"
             assert self.page.evaluate(OUTSIDE) == [], f"{self.page.url} at {width} px"
+            if width >= WIDE_PX:
+                assert self.page.evaluate(CUT_OFF) == [], f"{self.page.url} at {width} px"
         self.page.set_viewport_size({"width": 1440, "height": 900})
 
     def check_page(self, path: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from logboom.console.pages.brokers_page import held_row
 from logboom.console.pages.replicas_page import ReplicasModel, build_replicas
 from logboom.console.widgets.data_table import csv_text
 from logboom.console.widgets.page_query import PageQuery
@@ -50,6 +51,35 @@ def test_each_cell_says_what_a_broker_has() -> None:
         "orders/1": ["leader", "removing", "adding", ""],
     }
     assert model.rows[0].cells[0].label == "a: leader"
+
+
+def test_what_a_dead_broker_has_is_down_and_an_only_copy_is_never_green() -> None:
+    cluster = described(broker_load("a"), broker_load("b", alive=False), broker_load("c"))
+    topics = [
+        topic_view(
+            "t",
+            queue_view("abc", "ac"),
+            queue_view("bac", "b", leader=None),
+            queue_view("abc", "a"),
+            queue_view("cab", "a", leader=None),
+            queue_view("a"),
+            queue_view("bac"),
+        )
+    ]
+    rows = build_replicas(cluster, topics, PageQuery("/replicas")).rows
+    assert [[(cell.words, cell.tone) for cell in row.cells] for row in rows] == [
+        [("leader", "info"), ("down", "failed"), ("in sync", "ok")],
+        [("catching up", "warning"), ("down, only copy", "failed"), ("catching up", "warning")],
+        [("leader, only copy", "failed"), ("down", "failed"), ("catching up", "warning")],
+        [("only copy", "failed"), ("down", "failed"), ("catching up", "warning")],
+        # It is to have one copy.
+        [("leader", "info"), ("", ""), ("", "")],
+        # Nobody has missed it yet.
+        [("in sync", "ok"), ("leader, down", "failed"), ("in sync", "ok")],
+    ]
+    assert [
+        held_row("t", number, topics[0], "b", alive=False)["sync"] for number in (0, 1, 2, 5)
+    ] == ["down", "only copy", "down", "down"]
 
 
 def test_a_move_is_told_with_its_queue() -> None:

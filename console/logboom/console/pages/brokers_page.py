@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from logboom.client.balance_report import STATES, spread_text
-from logboom.client.move_plans import broker_of, move_text, target_of
+from logboom.client.move_plans import broker_of, move_text
 from logboom.client.written_values import bytes_text, counted
 from logboom.console.cluster_history import ClusterHistory
+from logboom.console.pages.replicas_page import is_only_copy
 from logboom.console.widgets.chart_data import ChartModel, ChartSeries
 from logboom.console.widgets.data_table import Row, TableColumn, TableModel, Tone, build_table
 from logboom.console.widgets.formats import size_text
@@ -314,7 +315,7 @@ HELD_COLUMNS: Final = (
         "sync",
         "In sync",
         "badge",
-        tone=lambda row: {"in sync": "ok", "only copy": "failed"}.get(row["sync"], "warning"),  # type: ignore[arg-type,return-value]  # of three tones
+        tone=lambda row: {"in sync": "ok", "only copy": "failed", "down": "failed"}.get(row["sync"], "warning"),  # type: ignore[arg-type,return-value]  # of three tones
     ),
     TableColumn("others", "Others", "code", wide_only=True, hint="The other replicas"),
     TableColumn("move", "Move", "code"),
@@ -360,7 +361,7 @@ def build_broker(
     view = next((each for each in data.views if each.id == broker), None)
     row = broker_row(load, version_by_node(data.versions))
     held = [
-        held_row(topic.name, number, topic, broker)
+        held_row(topic.name, number, topic, broker, alive=load.alive)
         for topic in topics
         for number, queue in enumerate(topic.queues)
         if broker in queue.replicas
@@ -456,12 +457,15 @@ def _facts(load: BrokerLoad, row: Row, endpoint: str) -> list[tuple[str, str]]:
     return [(label, text) for label, text in facts if text]
 
 
-def held_row(name: str, number: int, topic: TopicView, broker: str) -> dict[str, Any]:
+def held_row(
+    name: str, number: int, topic: TopicView, broker: str, *, alive: bool
+) -> dict[str, Any]:
     """Return what the table says of a replica of a broker."""
     queue = topic.queues[number]
-    in_sync = broker in queue.isr
-    sync = "in sync" if in_sync else ("being added" if broker in queue.adding else "catching up")
-    if queue.isr == [broker] and len(target_of(queue)) > 1:
+    sync = "being added" if broker in queue.adding else "catching up" if alive else "down"
+    if broker in queue.isr:
+        sync = "in sync" if alive else "down"
+    if is_only_copy(queue, broker):
         sync = "only copy"
     return {
         "topic": name,

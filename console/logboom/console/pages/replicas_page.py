@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from logboom.client.move_plans import move_text
+from logboom.client.move_plans import move_text, target_of
 from logboom.client.move_progress import progress_text
 from logboom.console.widgets.data_table import (
     TableColumn,
@@ -27,7 +27,9 @@ MATRIX_ROWS: Final = 50
 """Queues of a page."""
 MATRIX_BROKERS: Final = 24
 """Brokers of a page."""
-ReplicaState: TypeAlias = Literal["", "leader", "in sync", "catching up", "adding", "removing"]
+ReplicaState: TypeAlias = Literal[
+    "", "leader", "in sync", "only copy", "catching up", "down", "adding", "removing"
+]
 SHOWS: Final = (
     ("", "all queues"),
     ("wrong", "no leader or not in sync"),
@@ -39,7 +41,9 @@ MARKS: Final[dict[str, str]] = {
     "": "",
     "leader": "L",
     "in sync": "●",
+    "only copy": "!",
     "catching up": "◐",
+    "down": "✕",
     "adding": "+",
     "removing": "-",
 }
@@ -47,7 +51,9 @@ TONES: Final[dict[str, Tone]] = {
     "": "",
     "leader": "info",
     "in sync": "ok",
+    "only copy": "failed",
     "catching up": "warning",
+    "down": "failed",
     "adding": "info",
     "removing": "",
 }
@@ -60,8 +66,9 @@ class MatrixCell:
     state: ReplicaState
     mark: str
     tone: Tone
+    words: str
     label: str
-    """In words."""
+    """In words, with the broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,29 +243,47 @@ def _row(
         queue=number,
         topic_url=path_of("topics", topic.name),
         has_leader=queue.leader is not None,
-        cells=tuple(_cell(queue, each.broker) for each in brokers),
+        cells=tuple(_cell(queue, each) for each in brokers),
         move=" ".join(filter(None, told)),
         stuck=stuck,
         is_moving=bool(queue.adding or queue.removing),
     )
 
 
-def _cell(queue: QueueView, broker: str) -> MatrixCell:
-    state = replica_state(queue, broker)
-    label = f"{broker}: {state}" if state else ""
-    if state == "leader" and broker in queue.removing:
-        label = f"{broker}: leader, removed at the end of the move"
-    return MatrixCell(state, MARKS[state], TONES[state], label)
+def _cell(queue: QueueView, broker: BrokerLoad) -> MatrixCell:
+    name = broker.broker
+    state = replica_state(queue, name, alive=broker.alive)
+    words, tone = [state], TONES[state]
+    if state == "leader" and is_only_copy(queue, name):
+        words.append("only copy")
+        tone = "failed"
+    if state == "down" and queue.leader == name:
+        words.insert(0, "leader")
+    if state == "down" and is_only_copy(queue, name):
+        words.append("only copy")
+    if state == "leader" and name in queue.removing:
+        words.append("removed at the end of the move")
+    told = ", ".join(words)
+    return MatrixCell(state, MARKS[state], tone, told, f"{name}: {told}" if state else "")
 
 
-def replica_state(queue: QueueView, broker: str) -> ReplicaState:
-    """Return what a broker has of a queue."""
+def is_only_copy(queue: QueueView, broker: str) -> bool:
+    """Return True if a broker alone is in sync, although the queue is to have other replicas."""
+    return queue.isr == [broker] and len(target_of(queue)) > 1
+
+
+def replica_state(queue: QueueView, broker: str, *, alive: bool) -> ReplicaState:
+    """Return what a broker has of a queue. One that is down serves nothing, whatever it has."""
     if broker not in queue.replicas:
         return ""
+    if not alive:
+        return "down"
     if queue.leader == broker:
         return "leader"
     if broker in queue.adding:
         return "adding"
+    if is_only_copy(queue, broker):
+        return "only copy"
     if broker in queue.removing:
         return "removing"
     return "in sync" if broker in queue.isr else "catching up"

@@ -90,6 +90,8 @@ def _leader_tone(row: Row) -> Tone:
 
 
 def _sync_tone(row: Row) -> Tone:
+    if row["in_sync"] <= 1 < row["of"]:
+        return "failed"
     return "ok" if row["in_sync"] == row["of"] else "warning"
 
 
