@@ -17,21 +17,15 @@ from logboom.cli.top_sample import (
     broker_rows,
     group_rows,
     headline,
+    sample_of,
     topic_rows,
 )
 from logboom.client import Client
-from logboom.client.written_values import counted
-from logboom.wire.errors import (
-    LogboomError,
-    Refused,
-    UnknownResource,
-    error_for,
-)
-from logboom.wire.names import is_reserved
+from logboom.wire.errors import LogboomError, error_for
 
 MIN_INTERVAL_S: Final = 0.5
 SHARE: Final = 0.5
-"""Part of an interval that a sample may take; topics and groups beyond it are left out."""
+"""Part of an interval that a node has for an answer; what only those know that do not is left out."""
 
 
 def top(
@@ -72,39 +66,9 @@ def top(
 
 
 def take_sample(boom: Client, interval_s: float) -> ClusterSample:
-    """Ask all nodes, and the Raft leader for as much as fits into the interval."""
+    """Ask all nodes at once, each for as long as a part of the interval."""
     began = time.monotonic()
-    until = began + interval_s * SHARE
-    nodes = boom.admin.stats()
-    topics = [topic for topic in boom.admin.topics() if not is_reserved(topic.name)]
-    offsets, groups, skipped = {}, [], 0
-    for topic in topics:
-        if time.monotonic() > until:
-            skipped += 1
-        elif all(queue.leader is not None for queue in topic.queues):
-            try:
-                offsets[topic.name] = boom.admin.offsets(topic.name)
-            except (UnknownResource, Refused):
-                continue
-            except LogboomError:
-                skipped += 1
-    left_out = [f"{counted(skipped, 'topic')} not measured"] if skipped else []
-    described = None
-    try:
-        described = boom.admin.describe_cluster()
-    except LogboomError:
-        left_out.append("no Raft leader answers")
-    else:
-        names = [group.name for group in boom.admin.groups()]
-        for place, name in enumerate(names):
-            if time.monotonic() > until + interval_s * SHARE:
-                left_out.append(f"{counted(len(names) - place, 'group')} not measured")
-                break
-            try:
-                groups.append(boom.admin.describe_group(name))
-            except UnknownResource:
-                continue
-    return ClusterSample(began, nodes, topics, offsets, groups, described, ", ".join(left_out))
+    return sample_of(began, boom.admin.survey_cluster(interval_s * SHARE))
 
 
 def as_json(now: ClusterSample, before: ClusterSample) -> dict[str, Any]:

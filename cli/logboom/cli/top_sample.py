@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from logboom.client.admin_flows.group_lag import GroupDescription
+from logboom.client.admin_flows.survey_flows import ClusterSurvey
 from logboom.client.results import NodeStats
 from logboom.client.written_values import counted
+from logboom.console.consumer_survey import GroupProgress, lags_of
+from logboom.wire.names import is_reserved
 from logboom.wire.operation_messages import ClusterDescribed
 from logboom.wire.view import QueueView, TopicView
 
@@ -24,12 +26,39 @@ class ClusterSample:
     nodes: Sequence[NodeStats]
     topics: Sequence[TopicView] = ()
     offsets: Mapping[str, Mapping[int, tuple[int, int]]] = field(default_factory=dict)
-    """Topic → queue → (first offset, high watermark); topics that were not asked are left out."""
-    groups: Sequence[GroupDescription] = ()
+    """Topic → queue → (first offset, high watermark); queues that no leader told of are left out."""
+    groups: Sequence[GroupProgress] = ()
     described: ClusterDescribed | None = None
     """None if the Raft leader did not answer."""
     left_out: str = ""
     """What was not looked at, in words."""
+
+
+def sample_of(at_s: float, told: ClusterSurvey) -> ClusterSample:
+    """Return what is shown of a survey of the cluster."""
+    queues = {
+        (each.topic_id, each.queue): each for broker in told.queues.values() for each in broker
+    }
+    topics = [topic for topic in told.topics if not is_reserved(topic.name)]
+    offsets = {
+        topic.name: {
+            number: (each.start, each.end)
+            for number in range(len(topic.queues))
+            if (each := queues.get((topic.id, number))) is not None
+        }
+        for topic in topics
+    }
+    groups = [
+        GroupProgress(each.summary, lags_of(each, queues), None) for each in told.groups or ()
+    ]
+    left_out = []
+    if told.silent:
+        left_out.append(f"no answer from {', '.join(told.silent)}")
+    if told.groups is None or told.cluster is None:
+        left_out.append("no Raft leader answers")
+    return ClusterSample(
+        at_s, told.nodes, topics, offsets, groups, told.cluster, ", ".join(left_out)
+    )
 
 
 def node_counters(sample: ClusterSample, node: str) -> Mapping[str, Any]:
@@ -103,8 +132,9 @@ def topic_rows(now: ClusterSample, before: ClusterSample | None) -> list[dict[st
 def _topic_row(
     topic: TopicView, now: ClusterSample, before: ClusterSample | None
 ) -> dict[str, Any]:
-    ends = now.offsets.get(topic.name)
+    ends = now.offsets.get(topic.name, {})
     queues = topic.queues
+    told = all(n in ends for n, queue in enumerate(queues) if queue.leader is not None)
     return {
         "topic": topic.name,
         "queues": len(queues),
@@ -112,7 +142,7 @@ def _topic_row(
         "in_sync": sum(map(is_in_sync, queues)),
         "replicas": topic.replicas or (len(queues[0].replicas) if queues else 0),
         "moving": sum(bool(queue.adding or queue.removing) for queue in queues),
-        "messages": None if ends is None else sum(end - start for start, end in ends.values()),
+        "messages": sum(end - start for start, end in ends.values()) if told else None,
         "in_per_s": _topic_rate(topic.name, now, before),
     }
 
@@ -135,25 +165,22 @@ def _topic_rate(topic: str, now: ClusterSample, before: ClusterSample | None) ->
 def group_rows(now: ClusterSample, before: ClusterSample | None) -> list[dict[str, Any]]:
     """Return a row per group, those that are the most behind first."""
     rows = []
+    lags = {each.summary.id: each.lag for each in before.groups} if before else {}
     for group in now.groups:
-        lag = sum(queue.lag or 0 for queue in group.queues)
-        known = any(queue.lag is not None for queue in group.queues)
-        earlier = (
-            next((each for each in before.groups if each.id == group.id), None) if before else None
-        )
+        summary, lag = group.summary, group.lag
+        earlier = lags.get(summary.id)
         trend = None
-        if earlier is not None and before is not None and now.at_s > before.at_s:
-            was = sum(queue.lag or 0 for queue in earlier.queues)
-            trend = (lag - was) / (now.at_s - before.at_s)
-        stuck = next((f"{q.topic}/{q.queue}: {q.stuck}" for q in group.queues if q.stuck), "")
+        if earlier is not None and lag is not None and before and now.at_s > before.at_s:
+            trend = (lag - earlier) / (now.at_s - before.at_s)
+        waits = "the group has no member" if lag and not summary.member_count else ""
         rows.append(
             {
-                "group": group.name,
-                "members": len(group.members),
-                "lag": lag if known else None,
+                "group": summary.name,
+                "members": summary.member_count,
+                "lag": lag,
                 "lag_per_s": trend,
-                "paused": group.config.paused,
-                "stuck": group.fault or stuck or None,
+                "paused": summary.paused,
+                "stuck": summary.fault or waits or None,
             }
         )
     return sorted(rows, key=lambda row: (-(row["lag"] or 0), str(row["group"])))

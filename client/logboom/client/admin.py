@@ -34,6 +34,7 @@ from logboom.client.admin_flows.open_transactions import (
     OpenTransactions,
     open_transactions,
 )
+from logboom.client.admin_flows.survey_flows import ClusterSurvey
 from logboom.client.admin_subscriptions import SubscriptionAdmin
 from logboom.client.bridge import run, run_in_thread
 from logboom.client.delays import Parking, recall_call, was_recalled
@@ -461,6 +462,15 @@ class Admin(AccessAdmin):
         """Return the brokers as this client has last heard of them, by id. Nobody is asked, so this
         also answers while the name servers do not."""
         return self._run(survey_flows.known_brokers())
+
+    def survey_cluster(self, patience_s: float = 2.0) -> ClusterSurvey:
+        """Return all nodes, topics, queues and groups, in few requests: for monitoring. All are asked
+        at once, so one that is down costs nothing but what it alone could tell.
+
+        Args:
+            patience_s: seconds that each has for an answer.
+        """
+        return self._run(survey_flows.survey_cluster(patience_s, self._timeout_s))
 
     def survey_groups(self) -> list[GroupSurvey]:
         """Return all groups with their committed offsets, by name, in few requests: for monitoring.

@@ -157,7 +157,7 @@ class AskNode(CoreCall):
 
 @dataclass(slots=True)
 class AskAll(CoreCall):
-    """Ask several leaders at once; resolved when all have answered or failed."""
+    """Ask several at once; resolved when all have answered or failed, each with its own outcome."""
 
-    calls: Sequence[AskLeader]
+    calls: Sequence[AskLeader | AskRaftLeader | AskNode]
     outcome: Promise[None] = field(default_factory=Promise)

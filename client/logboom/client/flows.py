@@ -6,13 +6,20 @@ A flow yields a call of `logboom.client.calls`, and receives its value or its er
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from logboom.client.calls import AskNode, AskRaftLeader, FindTopic, LoadMetadata, ProposeCommand
+from logboom.client.calls import (
+    AskAll,
+    AskNode,
+    AskRaftLeader,
+    FindTopic,
+    LoadMetadata,
+    ProposeCommand,
+)
 from logboom.client.cluster.metadata_updater import unknown_topic
 from logboom.client.results import NodeConnections, NodeStats
 from logboom.wire.base import WireMessage
@@ -244,6 +251,16 @@ def finalize_upgrade(level: int, timeout: float) -> Flow[None]:
     yield AskRaftLeader(lambda ms: FinalizeUpgrade(0, ms, level), timeout)
 
 
+class NodeToAsk(NamedTuple):
+    """One node, and how long it has to answer."""
+
+    node: str
+    role: str
+    """name-server or broker."""
+    endpoint: str
+    patience_s: float
+
+
 class NodeAnswer(NamedTuple):
     """What one node answered."""
 
@@ -264,21 +281,50 @@ def ask_nodes(
         UnknownResource: there is no such node.
     """
     view = yield from known_nodes(timeout)
-    found = []
-    for name, role, endpoint, patience in nodes_to_ask(view, node):
-        patience = min(patience, timeout)
-        try:
-            answer, _ = yield AskNode(endpoint, request(int(patience * 1000)), patience)
-        except LogboomError as error:
-            answer = error
-        found.append(NodeAnswer(name, role, endpoint, answer))
-    return found
+    nodes = nodes_to_ask(view, node)
+    asked = node_questions(nodes, request, timeout)
+    yield AskAll(asked)
+    return node_answers(nodes, asked)
+
+
+def node_questions(
+    nodes: Sequence[NodeToAsk], request: Callable[[int], WireMessage], timeout: float
+) -> list[AskNode]:
+    """Return a question to each node, to be asked at once: one that is down then costs its own
+    time-out, whatever the others do."""
+    return [
+        AskNode(endpoint, request(int(patience * 1000)), patience)
+        for _, _, endpoint, patience in (
+            (*each[:3], min(each.patience_s, timeout)) for each in nodes
+        )
+    ]
+
+
+def node_answers(nodes: Sequence[NodeToAsk], asked: Sequence[AskNode]) -> list[NodeAnswer]:
+    """Return what the nodes answered to these questions, or the error of each that did not."""
+    return [
+        NodeAnswer(each.node, each.role, each.endpoint, _answer_of(call))
+        for each, call in zip(nodes, asked, strict=True)
+    ]
+
+
+def _answer_of(call: AskNode) -> AnyMessage | LogboomError:
+    try:
+        answer, _ = call.outcome.get()
+    except LogboomError as error:
+        return error
+    return answer
 
 
 def stats(timeout: float) -> Flow[list[NodeStats]]:
     """Return the counters of every node; for one that does not answer, the reason."""
+    return stats_of((yield from ask_nodes("", partial(Stats, 0), timeout)))
+
+
+def stats_of(answers: Iterable[NodeAnswer]) -> list[NodeStats]:
+    """Return the counters that nodes told; for one that did not answer, the reason."""
     found = []
-    for node, role, endpoint, answer in (yield from ask_nodes("", partial(Stats, 0), timeout)):
+    for node, role, endpoint, answer in answers:
         if isinstance(answer, LogboomError):
             found.append(NodeStats(node, role, endpoint, {}, str(answer)))
         elif isinstance(answer, StatsResult):
@@ -317,15 +363,17 @@ def kick_connection(node: str, endpoint: str, timeout: float) -> Flow[None]:
         yield AskNode(address, KickConnection(0, int(timeout * 1000), endpoint), timeout)
 
 
-def nodes_to_ask(view: View, wanted: str) -> list[tuple[str, str, str, float]]:
-    """Return (id, role, endpoint, seconds for an answer) of all nodes, or of one.
+def nodes_to_ask(view: View, wanted: str) -> list[NodeToAsk]:
+    """Return all nodes, or one, in the order of their ids.
 
     Raises:
         UnknownResource: there is no such node.
     """
-    nodes = [(each.id, "name-server", each.endpoint, STATS_S) for each in view.name_servers]
+    nodes = [
+        NodeToAsk(each.id, "name-server", each.endpoint, STATS_S) for each in view.name_servers
+    ]
     nodes += [
-        (each.id, "broker", each.endpoint, STATS_S if each.alive else FENCED_STATS_S)
+        NodeToAsk(each.id, "broker", each.endpoint, STATS_S if each.alive else FENCED_STATS_S)
         for each in view.brokers
     ]
     found = [each for each in sorted(nodes) if wanted in ("", each[0])]

@@ -18,6 +18,8 @@ from logboom.wire.survey_messages import QueueSurvey
 
 SURVEY_S: Final = 10.0
 """Seconds between two surveys."""
+BROKER_S: Final = 5.0
+"""Seconds that a broker has to answer; all are asked at once."""
 SHARE: Final = 0.1
 """The part of the time that surveys may take, in a cluster so large that they take long."""
 
@@ -97,22 +99,28 @@ class ConsumerSampler:
         queues: dict[tuple[int, int], QueueSurvey] = {}
         leader: dict[tuple[int, int], str] = {}
         silent = []
-        for broker in await admin.brokers():
-            if not broker.alive:
-                continue
-            try:
-                told = await admin.survey_queues(broker.id)
-            except LogboomError:
-                silent.append(broker.id)
+        alive = [broker.id for broker in await admin.brokers() if broker.alive]
+        answers = await asyncio.gather(*map(self._queues_of, alive))
+        for broker, told in zip(alive, answers, strict=True):
+            if told is None:
+                silent.append(broker)
                 continue
             for each in told:
                 queues[each.topic_id, each.queue] = each
-                leader[each.topic_id, each.queue] = broker.id
+                leader[each.topic_id, each.queue] = broker
         # In threads: a large survey must not hold the pages up.
         await self._find_times(await asyncio.to_thread(oldest_places, groups, queues), leader)
         return await asyncio.to_thread(
             build_survey, time.time(), groups, queues, self._times_ms, topics, silent
         )
+
+    async def _queues_of(self, broker: str) -> list[QueueSurvey] | None:
+        """Return what a broker leads; None if it does not tell in time."""
+        try:
+            async with asyncio.timeout(BROKER_S):
+                return await self._client.admin.survey_queues(broker)
+        except (LogboomError, TimeoutError):
+            return None
 
     async def _find_times(self, places: set[Place], leader: dict[tuple[int, int], str]) -> None:
         """Find when these messages were stored; one that is known is not asked for again."""
@@ -120,17 +128,21 @@ class ConsumerSampler:
         by_broker: dict[str, list[Place]] = {}
         for place in sorted(places - known.keys()):
             by_broker.setdefault(leader[place[0], place[1]], []).append(place)
-        for broker, asked in by_broker.items():
-            try:
-                times = await self._client.admin.append_times(broker, asked)
-            except LogboomError:
-                continue  # Its ages are missing in this survey.
-            known |= {
-                place: time_ms
-                for place, time_ms in zip(asked, times, strict=True)
-                if time_ms is not None
-            }
+        found = await asyncio.gather(*(self._times_at(*each) for each in by_broker.items()))
+        for times in found:
+            known |= times
         self._times_ms = known
+
+    async def _times_at(self, broker: str, asked: list[Place]) -> dict[Place, int]:
+        """Return when messages were stored that a broker leads; nothing if it does not tell in time:
+        then its ages are missing in this survey."""
+        try:
+            async with asyncio.timeout(BROKER_S):
+                times = await self._client.admin.append_times(broker, asked)
+        except (LogboomError, TimeoutError):
+            return {}
+        told = zip(asked, times, strict=True)
+        return {place: time_ms for place, time_ms in told if time_ms is not None}
 
     async def close(self) -> None:
         """End the surveys."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.client.calls import AskNode, LoadMetadata
+from logboom.client.calls import AskAll, AskNode, LoadMetadata
 from logboom.client.flows import (
     FENCED_STATS_S,
     STATS_S,
@@ -27,15 +27,22 @@ def test_stats_do_not_wait_long_for_nodes_that_are_down() -> None:
     asked = next(flow)
     assert isinstance(asked, LoadMetadata)
     assert asked.topics == [], "a cluster may have 10,000"
-    first = flow.send(View(1, True, "c", brokers, [], [], [], servers, "name-1"))
+    together = flow.send(View(1, True, "c", brokers, [], [], [], servers, "name-1"))
+    assert isinstance(together, AskAll), (
+        "one after the other, each that is down would cost its time"
+    )
+    first, second, third = together.calls
     assert isinstance(first, AskNode)
+    assert isinstance(second, AskNode)
+    assert isinstance(third, AskNode)
     assert (first.endpoint, first.timeout) == ("b1:1", FENCED_STATS_S)
-    second = flow.throw(TimedOut("no answer"))
     assert (second.endpoint, second.timeout) == ("b2:1", STATS_S)
-    third = flow.send((StatsResult(1, "broker-2", "broker", {"leading": 1}), []))
-    with pytest.raises(StopIteration) as ended:
-        flow.send((StatsResult(1, "name-1", "raft leader", {"term": 1}), []))
     assert third.endpoint == "n1:1"
+    first.outcome.fail(TimedOut("no answer"))
+    second.outcome.resolve((StatsResult(1, "broker-2", "broker", {"leading": 1}), []))
+    third.outcome.resolve((StatsResult(1, "name-1", "raft leader", {"term": 1}), []))
+    with pytest.raises(StopIteration) as ended:
+        flow.send(None)
     assert [(s.node, bool(s.error)) for s in ended.value.value] == [
         ("broker-1", True),
         ("broker-2", False),
@@ -57,4 +64,4 @@ def test_a_shorter_time_of_the_caller_holds() -> None:
     flow = stats(0.1)
     next(flow)
     asked = flow.send(View(1, True, "c", [], [], [], [], [NameServerView("n", "n:1")], None))
-    assert asked.timeout == 0.1
+    assert [each.timeout for each in asked.calls] == [0.1]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logboom.client.admin_flows import setting_flows
-from logboom.client.calls import AskNode, AskRaftLeader, LoadMetadata, ProposeCommand
+from logboom.client.calls import AskAll, AskNode, AskRaftLeader, LoadMetadata, ProposeCommand
 from logboom.client.flows import run_flow
 from logboom.client.results import NodeConfig
 from logboom.wire.commands import Barrier, CommandResult
@@ -34,11 +34,16 @@ class Cluster:
             return CommandResult(9)
         if isinstance(call, LoadMetadata):
             return self._view(9)
-        if isinstance(call, AskNode):
-            assert isinstance(call.message, DescribeConfig)
-            if call.endpoint == "b2:1":
-                raise TimedOut("it is down")
-            return ConfigDescribed(0, call.endpoint, "broker", [ENTRY]), []
+        if isinstance(call, AskAll):
+            for each in call.calls:
+                assert isinstance(each, AskNode)
+                assert isinstance(each.message, DescribeConfig)
+                if each.endpoint == "b2:1":
+                    each.outcome.fail(TimedOut("it is down"))
+                else:
+                    told = ConfigDescribed(0, each.endpoint, "broker", [ENTRY])
+                    each.outcome.resolve((told, []))
+            return None
         assert isinstance(call, AskRaftLeader)
         message = call.message(100)
         assert isinstance(message, Watch)

@@ -315,7 +315,9 @@ HELD_COLUMNS: Final = (
         "sync",
         "In sync",
         "badge",
-        tone=lambda row: {"in sync": "ok", "only copy": "failed", "down": "failed"}.get(row["sync"], "warning"),  # type: ignore[arg-type,return-value]  # of three tones
+        tone=lambda row: {"in sync": "ok", "only copy": "failed", "down": "failed"}.get(
+            row["sync"], "warning"
+        ),  # type: ignore[arg-type,return-value]  # of three tones
     ),
     TableColumn("others", "Others", "code", wide_only=True, hint="The other replicas"),
     TableColumn("move", "Move", "code"),

@@ -253,7 +253,8 @@ def _row(
 def _cell(queue: QueueView, broker: BrokerLoad) -> MatrixCell:
     name = broker.broker
     state = replica_state(queue, name, alive=broker.alive)
-    words, tone = [state], TONES[state]
+    words: list[str] = [state]
+    tone = TONES[state]
     if state == "leader" and is_only_copy(queue, name):
         words.append("only copy")
         tone = "failed"
