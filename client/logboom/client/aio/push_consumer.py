@@ -144,8 +144,9 @@ class PushConsumer(GroupOwnership, Resource):
         self, work: ListenerTask, given: object, messages: list[Message], context: tuple[Any, ...]
     ) -> None:
         try:
-            result = await call_user(self._listener, given, *context)
-        # Whatever the listener raises means that the message failed.
+            apply_result(work, messages, await call_user(self._listener, given, *context))
+        # Whatever the listener raises means that the message failed, and so does a result that
+        # cannot be applied.
         except BaseException as error:
             if ends_worker(error):
                 for message in messages:
@@ -153,8 +154,6 @@ class PushConsumer(GroupOwnership, Resource):
                 raise
             LOG.exception(RAISED, place(messages[0]))
             fail_raised(work, messages, error)
-        else:
-            apply_result(work, messages, result)
 
     # The caller's methods.
 

@@ -54,7 +54,7 @@ def apply_result(work: ListenerTask, messages: list[Message], result: object) ->
         return
     delay_s, cause = None, REFUSED
     if isinstance(result, Dead):
-        delay_s, cause = DEAD, result.cause
+        delay_s, cause = DEAD, str(result.cause)
     elif isinstance(result, (Done, Later)):
         cause = f"the listener returned {result!r}"
         try:
@@ -72,8 +72,13 @@ def apply_result(work: ListenerTask, messages: list[Message], result: object) ->
 
 def fail_raised(work: ListenerTask, messages: list[Message], error: BaseException) -> None:
     """Fail the messages of a listener that raised."""
+    try:
+        cause = f"{type(error).__name__}: {error}"
+    # The text of an exception is application code too.
+    except BaseException:  # noqa: BLE001 - the exception itself is logged
+        cause = type(error).__name__
     for message in messages:
-        work.fail(message, None, f"{type(error).__name__}: {error}")
+        work.fail(message, None, cause)
 
 
 def place(message: Message) -> str:
@@ -125,14 +130,13 @@ class ListenerRunner:
             work.began = clock()
             try:
                 result = listener(message)
+                if result is not None and result is not True:
+                    apply_result(work, [message], result)
             # Application code may raise anything, time-outs of gevent and trio and a cancellation
-            # of `asyncio.run` too, and then the message has failed.
+            # of `asyncio.run` too, and return what cannot be applied; then the message has failed.
             except BaseException as error:
                 LOG.exception(RAISED, place(message))
                 fail_raised(work, [message], error)
-            else:
-                if result is not None and result is not True:
-                    apply_result(work, [message], result)
 
     def _one_by_one(self, work: ListenerTask, context: tuple[Any, ...]) -> None:
         while not work.stopped and not (self._orderly and work.failed):
@@ -147,10 +151,8 @@ class ListenerRunner:
         self, work: ListenerTask, given: object, messages: list[Message], context: tuple[Any, ...]
     ) -> None:
         try:
-            result = self._listener(given, *context)
+            apply_result(work, messages, self._listener(given, *context))
         # As in `_fast`.
         except BaseException as error:
             LOG.exception(RAISED, place(messages[0]))
             fail_raised(work, messages, error)
-        else:
-            apply_result(work, messages, result)

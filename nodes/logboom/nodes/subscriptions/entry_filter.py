@@ -12,7 +12,7 @@ the subscription and the batch:
     def judge(topic: str, subscription: str, entry: Entry) -> Said: ...
 
 "accept" delivers the batch, "reject" counts it as acknowledged, and "reschedule" asks again a
-second later. A plug-in that raises an exception or returns anything else is counted
+second later. A plug-in that raises anything or returns anything else is counted
 (`dispatch_plug_in_errors`) and asked again too.
 """
 
@@ -99,18 +99,20 @@ class EntryFilter:
     def _ask(self, entry: Entry) -> Said:
         for plug_in in self._plug_ins:
             try:
-                said = plug_in(entry)
-            except Exception as error:  # noqa: BLE001 - whatever it raises, nothing may be lost
-                self.stats.count("dispatch_plug_in_errors")
-                self._complain(plug_in, entry, repr(error))
-                return "reschedule"
-            if said == "accept":
-                continue
-            if said not in ("reject", "reschedule"):
-                self.stats.count("dispatch_plug_in_errors")
-                self._complain(plug_in, entry, f"it said {said!r}")
-                return "reschedule"
-            return said
+                said: Any = plug_in(entry)
+                if said == "accept":
+                    continue
+                if said in ("reject", "reschedule"):
+                    decided: Said = said
+                    return decided
+                error = f"it said {said!r}"
+            # Whatever it raises, nothing may be lost, and the broker goes on. What it returns, and
+            # the text of an exception, are its code too.
+            except BaseException as fault:  # noqa: BLE001 - it is noted
+                error = _text_of(fault)
+            self.stats.count("dispatch_plug_in_errors")
+            self._complain(plug_in, entry, error)
+            return "reschedule"
         return "accept"
 
     def _complain(self, plug_in: PlugIn, entry: Entry, error: str) -> None:
@@ -134,6 +136,13 @@ class EntryFilter:
         return FilterResult(missing & passed, rest)
 
 
+def _text_of(fault: BaseException) -> str:
+    try:
+        return repr(fault)
+    except BaseException:  # noqa: BLE001 - its type is told
+        return type(fault).__name__
+
+
 def load(names: Sequence[str]) -> tuple[DispatchFilter, ...]:
     """Load the plug-ins of these names.
 
@@ -149,9 +158,12 @@ def _load(name: str) -> DispatchFilter:
         raise _bad(name, "write package.module:function")
     try:
         module = importlib.import_module(module_name)
+    except KeyboardInterrupt:
+        raise  # The operator's.
     # Foreign code may raise anything. It is reported in one line, and the node ends.
-    except Exception as error:
-        raise _bad(name, f"module {module_name!r} cannot be imported: {error!r}") from error
+    except BaseException as error:
+        text = f"module {module_name!r} cannot be imported: {_text_of(error)}"
+        raise _bad(name, text) from error
     found: Any = getattr(module, function, None)
     if not callable(found):
         raise _bad(name, f"module {module_name!r} has no function {function!r}")

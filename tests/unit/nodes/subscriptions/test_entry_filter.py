@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
 from logboom.nodes.subscriptions.dispatch_events import Entry, SubscriptionConfig
-from logboom.nodes.subscriptions.entry_filter import EntryFilter, Said
+from logboom.nodes.subscriptions.entry_filter import EntryFilter, Said, load
+from logboom.wire.actor import Note
+from logboom.wire.errors import StartError
 from logboom.wire.head import ControlKind
 from logboom.wire.stats import Statistics
 from tests.unit.nodes.subscriptions.dispatch_bench import Bench
@@ -92,6 +99,52 @@ def test_a_plug_in_that_raises_loses_nothing_and_keeps_keys_in_order() -> None:
         assert sorted(bench.got["one"]) == [0, 1, 2]
         if kind == "key_shared":
             assert bench.got["one"] == [0, 1, 2]
+
+
+class Untold(BaseException):
+    """Whatever one does with it raises it again."""
+
+    def __repr__(self) -> NoReturn:
+        raise self
+
+    def __eq__(self, _other: object) -> NoReturn:
+        raise self
+
+    __hash__ = None  # type: ignore[assignment]  # as of what has __eq__ alone
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt(), SystemExit(1), GeneratorExit(), Untold()])
+@pytest.mark.parametrize("returned", [False, True])
+def test_whatever_a_plug_in_does_the_broker_goes_on(
+    fault: BaseException, *, returned: bool
+) -> None:
+    notes: list[Note] = []
+    stats = Statistics()
+    faults = [fault]
+
+    def plug_in(entry: Entry) -> Any:
+        if not faults:
+            return "accept"
+        if returned:
+            return faults.pop()
+        raise faults.pop()
+
+    bench = bench_of(EntryFilter("", [plug_in], stats, notes))
+    bench.append(b"a")
+    bench.grant("one", 0)
+    assert (bench.got["one"], stats.counters["dispatch_plug_in_errors"]) == ([], 1)
+    assert len(notes) == 1
+    bench.wait(5.0)
+    assert bench.got["one"] == [0]
+
+
+def test_a_plug_in_whose_module_ends_the_process_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plug_in_that_exits.py").write_text("raise SystemExit(0)")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(StartError, match="cannot be imported"):
+        load(["plug_in_that_exits:judge"])
 
 
 def test_a_plug_in_that_waits_holds_up_an_exclusive_subscription_in_order() -> None:
