@@ -280,7 +280,8 @@ class Client(Scope):
             start: "first", "last", or a message time: ms since 1970 UTC, a datetime with its zone,
                 or ISO 8601 text such as "2026-11-21T10:00:00Z". It counts only for a group that is
                 new.
-            prefetch_bytes: bytes that are read ahead.
+            prefetch_bytes: bytes that are read ahead, of all queues together; one message always
+                has room.
             isolation: with "read_uncommitted" the messages of a committed transaction are delivered
                 while a queue is still releasing them. Nobody sees them before the commit.
             instance: the name of a static member, which keeps its queues across a restart within

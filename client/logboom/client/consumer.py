@@ -32,7 +32,7 @@ class Consumer(PositionedReader):
             )
         super().__init__(io, timeout_s)
         self._subscription = subscription
-        self._inbox = FetchBuffer(prefetch_bytes, self._event.set)
+        self._inbox = FetchBuffer(prefetch_bytes, self._event.set, bounded=True)
         self._intake: FetchCollector = FetchCollector(self._inbox, io.submit, subscription.wanted)
         self._intake_lock = self._read_lock
 

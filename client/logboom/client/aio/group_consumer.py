@@ -50,7 +50,7 @@ class GroupConsumer(GroupOwnership, PositionedReader):
         store: OffsetsFile | None = None,
     ) -> None:
         PositionedReader.__init__(self, io, timeout_s)
-        inbox = FetchBuffer(options.prefetch_bytes, self._event.set)
+        inbox = FetchBuffer(options.prefetch_bytes, self._event.set, bounded=True)
         member = MemberState(options, inbox, threading.RLock(), store=store)
         GroupOwnership.__init__(self, member)
         self._sink = RetryPublisher(io, timeout_s)

@@ -53,20 +53,73 @@ class CompletedFetch:
 
 
 class FetchBuffer:
-    """The fetched batches of one reader."""
+    """The fetched batches of one reader.
 
-    __slots__ = ("arrivals", "bell", "prefetch_bytes", "throttled_ms", "wanted")
+    The reader writes `consumed`; the core writes `fetched`, `expected` and `blocked`, which the
+    reader resets when it wakes the core.
+    """
 
-    def __init__(self, prefetch_bytes: int, bell: Callable[[], object]) -> None:
+    __slots__ = (
+        "arrivals",
+        "bell",
+        "blocked",
+        "bounded",
+        "consumed",
+        "expected",
+        "fetched",
+        "prefetch_bytes",
+        "throttled_ms",
+        "wanted",
+    )
+
+    def __init__(
+        self, prefetch_bytes: int, bell: Callable[[], object], *, bounded: bool = False
+    ) -> None:
+        """Create a buffer; `bounded`: `prefetch_bytes` hold for all queues together."""
         self.arrivals: deque[CompletedFetch] = deque()
+        self.bounded = bounded
+        self.fetched = self.consumed = 0
+        """Bytes that were put in and taken out, of queues that are still read from there."""
+        self.expected = 0
+        """Bytes that pulls under way are likely to bring."""
+        self.blocked = False
+        """True if the core holds pulls back until there is room for all queues together."""
         self.prefetch_bytes = prefetch_bytes
-        """Bytes that may wait here, for all queues together."""
+        """Bytes that may wait here; the answer of a pull may go beyond."""
         self.bell = bell
         """Called by the core when something was added and `wanted` is set."""
         self.wanted = False
         """True if the reader waits; it sets this before its last look into `arrivals`."""
         self.throttled_ms = 0
         """Milliseconds for which answered pulls have waited because of the user's quota."""
+
+    @property
+    def is_full(self) -> bool:
+        """True if as much waits as may."""
+        return self.bounded and self.fetched - self.consumed >= self.prefetch_bytes
+
+    @property
+    def has_room(self) -> bool:
+        """True if a pull may be sent that is likely to bring something.
+
+        There is room for one at least if the reader has nothing to take: then what was counted
+        waits in queues that are paused, or is larger than all that may wait.
+        """
+        if not self.bounded:
+            return True
+        held = self.fetched - self.consumed + self.expected
+        return held < self.prefetch_bytes or not (self.expected or self.arrivals)
+
+    def wants_wake(self) -> bool:
+        """Return True, once, if the reader has to wake the core, because half of it has room or there
+        is nothing to take."""
+        if not self.blocked:
+            return False
+        held = self.fetched - self.consumed
+        if held > self.prefetch_bytes // 2 and self.arrivals:
+            return False
+        self.blocked = False
+        return True
 
     def put(self, arrival: CompletedFetch) -> None:
         """Add an arrival; only the core calls this."""
@@ -99,6 +152,7 @@ class QueueFetch:
 
     __slots__ = (
         "asked",
+        "closed",
         "compacted",
         "consumed",
         "copies",
@@ -149,6 +203,8 @@ class QueueFetch:
         """Bytes that the reader has taken out."""
         self.fetched = 0
         """Bytes that the core has put in."""
+        self.closed = False
+        """True once the core reads no more."""
         self.paused = False
         self.stalled = False
         """True if the core waits for room or for the end of a pause, and has to be woken."""
@@ -202,6 +258,23 @@ class QueueFetch:
     def took(self, count: int, size: int) -> None:
         """Count `count` messages of `size` bytes that the core puts into the buffer."""
         self.fetched += size
+        self.inbox.fetched += size
+
+    def gave(self, size: int) -> None:
+        """Count bytes that the reader has taken out."""
+        self.consumed += size
+        if not self.closed:
+            self.inbox.consumed += size
+
+    def void(self) -> None:
+        """Count nothing of what waits any more: the reader drops it."""
+        self.inbox.fetched -= self.fetched - self.consumed
+        self.fetched = self.consumed
+
+    def close(self) -> None:
+        """Count nothing of what waits for all queues together: this one is read no more."""
+        self.closed = True
+        self.inbox.fetched -= self.fetched - self.consumed
 
 
 @dataclass(slots=True)
@@ -225,6 +298,13 @@ class WakeFetch(CoreCall):
     """Continue to pull: the reader made room, or resumed."""
 
     fetch: QueueFetch
+
+
+@dataclass(slots=True)
+class WakeBuffer(CoreCall):
+    """Send the pulls that were held back: the reader made room for all queues together."""
+
+    inbox: FetchBuffer
 
 
 @dataclass(slots=True)

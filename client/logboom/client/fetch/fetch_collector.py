@@ -17,6 +17,7 @@ from logboom.client.fetch.fetch_buffer import (
     FetchBuffer,
     QueueFetch,
     SeekFetch,
+    WakeBuffer,
     WakeFetch,
 )
 from logboom.client.fetch.message_filter import match_messages, matcher_of, surviving_slices
@@ -160,17 +161,21 @@ class FetchCollector:
             else:
                 arrivals.popleft()
                 raise arrival.error
+        if self._inbox.wants_wake():
+            self._call(WakeBuffer(self._inbox))
         return None
 
     def _use(self, arrival: CompletedFetch) -> None:
         """Take a batch out of the buffer, so that its bytes make room."""
         fetch = arrival.fetch
-        fetch.consumed += arrival.size
+        fetch.gave(arrival.size)
         if arrival.columns is not None:
             fetch.reader_offset = arrival.columns.next_offset
         if fetch.stalled and fetch.fetched - fetch.consumed <= fetch.share_bytes // 2:
             fetch.stalled = False
             self._call(WakeFetch(fetch))
+        if self._inbox.wants_wake():
+            self._call(WakeBuffer(self._inbox))
 
     def _holds_match(self, columns: Columns, arrival: CompletedFetch) -> bool:
         picked = match_messages(self._matcher, columns, arrival.matches, arrival.survivors)

@@ -19,9 +19,11 @@ from logboom.client.core_context import CoreTurn, Timer
 from logboom.client.fetch.fetch_buffer import (
     CloseFetch,
     CompletedFetch,
+    FetchBuffer,
     OpenFetch,
     QueueFetch,
     SeekFetch,
+    WakeBuffer,
     WakeFetch,
 )
 from logboom.wire.backoff import backoff
@@ -74,6 +76,12 @@ class _QueueFetcher:
         self.pause: Timer | None = None
         self.attempts = 0
         self.damaged = 0
+        self.expected = 0
+        """Bytes that the pull under way is counted with in the buffer."""
+        self.last_bytes = 0
+        """Size of the last answer that had messages."""
+        self.eager = False
+        """True if its last pull was taken back because the buffer was full: there may be a backlog."""
         self.closed = False
 
 
@@ -92,6 +100,8 @@ class Fetcher:
         self._watching = watching
         self._turn = turn
         self._readings: dict[int, _QueueFetcher] = {}
+        self._held: dict[int, dict[int, _QueueFetcher]] = {}
+        """id of a buffer → the queues that wait for room in it, the first first."""
         watching.listen(self._rerouted)
 
     def register(self, handlers: CallHandlers) -> None:
@@ -99,6 +109,7 @@ class Fetcher:
         handlers.register(OpenFetch, lambda call: self.open(call.fetch))
         handlers.register(SeekFetch, self._seek)
         handlers.register(WakeFetch, lambda call: self.wake(call.fetch))
+        handlers.register(WakeBuffer, lambda call: self._fill(call.inbox))
         handlers.register(CloseFetch, lambda call: self.close(call.fetch))
 
     def open(self, fetch: QueueFetch) -> None:
@@ -118,8 +129,9 @@ class Fetcher:
         reading.offset, reading.start, reading.generation = None, call.start, call.generation
         reading.valid_from = self._last_loss(fetch)
         reading.attempts = reading.damaged = 0
-        fetch.fetched = fetch.consumed
+        fetch.void()
         self._pull(reading)
+        self._fill(fetch.inbox)
 
     def wake(self, fetch: QueueFetch) -> None:
         """Continue to pull: there is room again."""
@@ -140,19 +152,61 @@ class Fetcher:
         if reading is not None:
             reading.closed = True
             self._cancel(reading)
+            fetch.close()
+            self._held.get(id(fetch.inbox), {}).pop(id(fetch), None)
+            self._fill(fetch.inbox)
 
     def _cancel(self, reading: _QueueFetcher) -> None:
         if reading.ticket is not None:
             reading.ticket.cancel()
             reading.ticket = None
-            reading.fetch.asked = (0, 0)
+            self._release(reading)
         if reading.pause is not None:
             reading.pause.cancel()
             reading.pause = None
 
+    # One bound for all queues of a reader. Pulls of queues with a backlog count with what they are
+    # likely to bring; those that a leader holds until there is news do not, and are taken back when
+    # the buffer is full.
+
+    def _release(self, reading: _QueueFetcher) -> None:
+        reading.fetch.asked = (0, 0)
+        reading.fetch.inbox.expected -= reading.expected
+        reading.expected = 0
+
+    def _hold(self, reading: _QueueFetcher) -> None:
+        inbox = reading.fetch.inbox
+        self._held.setdefault(id(inbox), {})[id(reading.fetch)] = reading
+        inbox.blocked = True
+
+    def _fill(self, inbox: FetchBuffer) -> None:
+        """Send the pulls that were held back, as far as there is room."""
+        held = self._held.get(id(inbox))
+        if held is None:
+            return
+        while held:
+            # Set before each look, so that a reader that makes room meanwhile wakes us.
+            inbox.blocked = True
+            if not inbox.has_room:
+                return
+            self._pull(held.pop(next(iter(held))), in_turn=True)
+        inbox.blocked = False
+        self._held.pop(id(inbox), None)
+
+    def _take_back(self, inbox: FetchBuffer) -> None:
+        """Take back the pulls that may bring anything at any time."""
+        for reading in [*self._readings.values()]:
+            asks = reading.ticket is not None and reading.offset is not None
+            if reading.fetch.inbox is inbox and asks and not reading.expected:
+                self._cancel(reading)
+                reading.eager = True
+                self._hold(reading)
+
     # Requests.
 
-    def _pull(self, reading: _QueueFetcher) -> None:
+    def _pull(self, reading: _QueueFetcher, *, in_turn: bool = False) -> None:
+        """Send the next request, unless its reader, or all queues together, want none; `in_turn`:
+        others that are held back have had their turn."""
         fetch = reading.fetch
         if reading.closed or reading.ticket is not None:
             return
@@ -161,6 +215,10 @@ class Fetcher:
         if fetch.paused or fetch.full:
             return
         fetch.stalled = False
+        if not in_turn and (id(fetch.inbox) in self._held or not fetch.inbox.has_room):
+            self._hold(reading)
+            self._fill(fetch.inbox)
+            return
         if not self._notice_topic(reading):
             return  # an update of the topic pulls again
         try:
@@ -220,6 +278,10 @@ class Fetcher:
         offset = reading.offset or 0
         reading.copies_to = fetch.log_start if offset < fetch.log_start else None
         fetch.asked = (fetch.wanted_messages, fetch.pull_bytes)
+        eager = fetch.inbox.bounded and reading.eager
+        if eager or (fetch.inbox.bounded and offset < fetch.max_offset):
+            reading.expected = reading.last_bytes or fetch.asked[1]
+            fetch.inbox.expected += reading.expected
         return Pull(
             0,
             timeout_ms,
@@ -227,8 +289,9 @@ class Fetcher:
             fetch.queue,
             offset,
             fetch.asked[1],
-            # Do not wait behind the last copy, because the log continues there.
-            WAIT_MS if reading.copies_to is None else 0,
+            # Do not wait behind the last copy, because the log continues there; nor while others
+            # wait for what this one may bring.
+            WAIT_MS if reading.copies_to is None and not eager else 0,
             fetch.asked[0],
             fetch.tags,
             meant,
@@ -248,7 +311,7 @@ class Fetcher:
 
     def _answered(self, reading: _QueueFetcher, reply: Reply) -> None:
         reading.ticket = None
-        reading.fetch.asked = (0, 0)
+        self._release(reading)
         message = reply.message
         match message:
             case Pulled():
@@ -261,6 +324,11 @@ class Fetcher:
                 self._pull(reading)
             case _:
                 self._failed(reading, reply.error)
+        inbox = reading.fetch.inbox
+        if inbox.is_full and inbox.arrivals:
+            self._take_back(inbox)
+        elif inbox.blocked:
+            self._fill(inbox)
 
     def _failed(self, reading: _QueueFetcher, error: LogboomError | None) -> None:
         fetch = reading.fetch
@@ -292,6 +360,8 @@ class Fetcher:
         fetch = reading.fetch
         fetch.inbox.throttled_ms += message.throttled_ms
         reading.attempts = 0
+        reading.eager = False
+        reading.last_bytes = sum(map(len, batches)) or reading.last_bytes
         fetch.trouble = ""
         if message.status == "OFFSET_ILLEGAL":
             self._correct(reading, message)

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from logboom.client.calls import CoreCall, MessageTime, Start
 from logboom.client.delays import check_delay
-from logboom.client.fetch.fetch_buffer import CompletedFetch, SeekFetch, WakeFetch
+from logboom.client.fetch.fetch_buffer import CompletedFetch, SeekFetch, WakeBuffer, WakeFetch
 from logboom.client.fetch.retry_copies import DEAD, place_of
 from logboom.client.groups.assigned_queue import UNPLACED, AssignedQueue, GroupFetch
 from logboom.client.groups.failed_messages import FailedMessages
@@ -437,14 +437,18 @@ class GroupFetchCollector(MemberQueues):
                     continue
                 self._use(arrival)
                 return arrival
+        if self._member.inbox.wants_wake():
+            self._call(WakeBuffer(self._member.inbox))
         return None
 
     def _use(self, arrival: CompletedFetch) -> None:
         fetch = arrival.fetch
-        fetch.consumed += arrival.size
+        fetch.gave(arrival.size)
         if fetch.stalled and fetch.fetched - fetch.consumed <= fetch.share_bytes // 2:
             fetch.stalled = False
             self._call(WakeFetch(fetch))
+        if fetch.inbox.wants_wake():
+            self._call(WakeBuffer(fetch.inbox))
 
     # Acknowledgements.
 

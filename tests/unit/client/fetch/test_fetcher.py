@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logboom.client.calls import FindTopic, MessageTime, Start
-from logboom.client.fetch.fetch_buffer import FetchBuffer, OpenFetch, QueueFetch
+from logboom.client.fetch.fetch_buffer import CloseFetch, FetchBuffer, OpenFetch, QueueFetch
 from logboom.client.fetch.fetch_collector import FetchCollector
 from logboom.client.fetch.message_filter import text_of
 from logboom.wire.batch import encode_batch, validate_batch
@@ -50,6 +50,7 @@ class Reader:
         tags: list[str] | None = None,
         share: int = 1 << 20,
         where: str | None = None,
+        prefetch: int | None = None,
     ) -> None:
         self.cluster = cluster
         found = FindTopic("t", 5.0)
@@ -57,7 +58,7 @@ class Reader:
         assert cluster.run(5, lambda: found.outcome.done)
         found.outcome.get()
         self.bells = 0
-        self.inbox = FetchBuffer(1 << 25, self._ring)
+        self.inbox = FetchBuffer(prefetch or 1 << 25, self._ring, bounded=prefetch is not None)
         self.intake = FetchCollector(self.inbox, cluster.call, Filter.of(tags, where))
         for queue in range(queues):
             fetch = QueueFetch("t", queue, start, self.inbox, share, tags)
@@ -156,6 +157,107 @@ def test_prefetch_stops_at_the_share_and_goes_on(cluster: Cluster) -> None:
     (fetch,) = reader.intake.fetches
     assert 5_000 <= fetch.fetched < 6_000
     assert reader.read(3_000) == numbers(0, 3_000)
+
+
+LARGE = 4_000
+"""Bytes of a large value, of which there is one in a batch."""
+
+
+def fill_large(cluster: Cluster, queues: int, count: int) -> None:
+    """Store large values in each queue."""
+    for queue in range(queues):
+        for number in range(count):
+            value = b"%d/%d " % (queue, number)
+            entry = encode_batch([value.ljust(LARGE, b".")], now_ms=WALL_MS)
+            cluster.log("t", queue).append(entry, validate_batch(entry, stamped=False))
+
+
+class Wide:
+    """A cluster with many queues of large messages, and a reader of all with a small bound."""
+
+    QUEUES, COUNT, PREFETCH = 40, 4, 10_000
+
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        self.cluster.add_topic("t", self.QUEUES)
+        fill_large(self.cluster, self.QUEUES, self.COUNT)
+        self.pulls = 0
+        self.cluster.intercept = self._count
+        self.reader = Reader(self.cluster, queues=self.QUEUES, prefetch=self.PREFETCH)
+
+    def _count(self, _: str, message: AnyMessage) -> None:
+        self.pulls += isinstance(message, Pull)
+
+    def waiting(self) -> int:
+        """Bytes that wait."""
+        fetches = self.reader.intake.fetches
+        assert self.reader.inbox.fetched - self.reader.inbox.consumed == sum(
+            fetch.fetched - fetch.consumed for fetch in fetches
+        )
+        return sum(arrival.size for arrival in self.reader.inbox.arrivals)
+
+    def read(self, count: int) -> set[bytes | None]:
+        """The next values, taken one by one; the bound holds all the time."""
+        found: set[bytes | None] = set()
+        for _ in range(count):
+            (value,) = self.reader.read(1)
+            found.add(value)
+            # All of an answer is taken: here a queue's four messages.
+            assert self.waiting() < self.PREFETCH + 2 * self.COUNT * (LARGE + 1_000)
+        return found
+
+
+def test_the_bound_holds_for_all_queues_together_and_all_come_in_turn() -> None:
+    wide = Wide()
+    wide.cluster.run(60)
+    assert 0 < wide.waiting() < Wide.PREFETCH + 2 * Wide.COUNT * (LARGE + 1_000)
+    total = Wide.QUEUES * Wide.COUNT
+    assert len(wide.read(total)) == total
+    # At first all are asked at once; then those that have something, one after the other.
+    assert wide.pulls < 6 * Wide.QUEUES
+    for queue in range(Wide.QUEUES):
+        entry = encode_batch([b"new %d" % queue], now_ms=WALL_MS)
+        wide.cluster.log("t", queue).append(entry, validate_batch(entry, stamped=False))
+    assert len({*wide.reader.read(Wide.QUEUES)}) == Wide.QUEUES
+
+
+def test_paused_queues_hold_nobody_up_whatever_waits_for_them() -> None:
+    wide = Wide()
+    wide.cluster.run(60)
+    held = {arrival.fetch.queue for arrival in wide.reader.inbox.arrivals}
+    for queue in held:
+        wide.reader.intake.pause("t", queue)
+    others = (Wide.QUEUES - len(held)) * Wide.COUNT
+    assert len({*wide.reader.read(others, 300.0)}) == others
+    wide.cluster.run(1)
+    before = wide.pulls
+    wide.cluster.run(60)
+    # Only the leaders' holds end: nobody is asked over and over.
+    assert wide.pulls - before < 8 * Wide.QUEUES
+    for queue in held:
+        wide.reader.intake.resume("t", queue)
+    left = len(held) * Wide.COUNT
+    assert len({*wide.reader.read(left, 300.0)}) == left
+
+
+def test_what_a_seek_drops_and_a_close_leaves_makes_room() -> None:
+    wide = Wide()
+    wide.cluster.run(60)
+    held = {arrival.fetch.queue for arrival in wide.reader.inbox.arrivals}
+    for queue in held:
+        wide.reader.intake.seek("t", queue, Wide.COUNT)
+    others = (Wide.QUEUES - len(held)) * Wide.COUNT
+    assert len({*wide.reader.read(others, 300.0)}) == others
+    assert wide.waiting() == 0
+    again = Wide()
+    again.cluster.run(60)
+    gone = {arrival.fetch.queue for arrival in again.reader.inbox.arrivals}
+    for queue in gone:
+        again.cluster.call(CloseFetch(again.reader.intake.fetch("t", queue)))
+    waiting = sum(len(each.columns or ()) for each in again.reader.inbox.arrivals)
+    others = (Wide.QUEUES - len(gone)) * Wide.COUNT
+    assert len({*again.reader.read(waiting + others, 300.0)}) == waiting + others
+    assert again.waiting() == 0
 
 
 def test_seek_voids_what_was_fetched(cluster: Cluster) -> None:
@@ -430,7 +532,8 @@ def test_everything_is_read_once_and_in_order(seed: int) -> None:
         return None
 
     cluster.intercept = strike
-    reader = Reader(cluster, queues=2, share=rng.choice((1, 2_000, 1 << 20)))
+    share = rng.choice((1, 2_000, 1 << 20))
+    reader = Reader(cluster, queues=2, share=share, prefetch=rng.choice((None, 1, 3_000)))
     seen: dict[int, list[bytes | None]] = {0: [], 1: []}
 
     def done() -> bool:
