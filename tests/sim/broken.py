@@ -369,6 +369,11 @@ BREAKS: Final = (
         d.lower_sequences_stay_open,
         Directed(DECISIONS + "test_the_first_commit_of_a_sequence_wins_for_ever"),
     ),
+    Break(
+        "T1",
+        d.an_id_changes_hands,
+        Directed(DECISIONS + "test_an_application_id_has_one_owner"),
+    ),
     Break("T1", d.snapshots_forget_aborts, Directed(RESTORED)),
     Break("T2", t.drops_by_its_own_clock, Deciding(), seeds=(1,), within=20),
     Break("T2", d.what_is_closed_is_left_alone, Deciding(), within=20, thorough=True),

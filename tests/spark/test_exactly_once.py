@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +21,7 @@ from logboom.pipeline.sink import StreamWriter
 from logboom.pipeline.sink_delivery import TaskCommit, TransactionUnit, stream_unit, write
 from logboom.pipeline.sink_options import sink_options
 from logboom.pipeline.spark_errors import reason
-from logboom.wire.errors import InternalError
+from logboom.wire.errors import InternalError, LogboomError, Refused, TransactionError
 from tests.spark.test_sink_writers import rows, stored, values, writer
 from tests.thorough import few_of
 
@@ -121,6 +123,11 @@ class Copying:
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         assert writer.trigger(availableNow=True).start().awaitTermination(300)
 
+    def query_id(self) -> str:
+        """The id of the query, of which Spark takes note in its checkpoint."""
+        found: str = json.loads((self.checkpoint / "metadata").read_text())["id"]
+        return found
+
     def forget_commit(self, batch: int) -> None:
         """As if the driver had died between the sink's commit and its own note of it."""
         for name in (f"{batch}", f".{batch}.crc"):
@@ -198,44 +205,61 @@ def test_two_drivers_with_one_checkpoint(boom: Client, copying: Copying, fill: A
     assert values(boom, copying.copy) == list(range(120))
 
 
-@pytest.mark.thorough
-def test_a_name_of_ones_own_outlives_the_checkpoint(
-    boom: Client, copying: Copying, fill: Any
+def test_a_name_belongs_to_one_query_and_is_one_for_each_topic(
+    spark: SparkSession, servers: str, boom: Client, copying: Copying, fill: Any
 ) -> None:
+    other = f"{copying.topic}.other"
+    boom.admin.create_topic(other, queues=1)
 
-    def run(number: int, name: str) -> None:
-        checkpoint = copying.checkpoint.with_name(f"checkpoint-{number}")
-        query = copying.start(checkpoint=checkpoint, txnAppId=f"{copying.copy} {name}")
-        assert query.awaitTermination(300)
+    def written(**more: str) -> Callable[[DataFrame, int], None]:
+        def write_frame(frame: DataFrame, number: int) -> None:
+            # As users do. Spark itself tells runs of queries by it.
+            spark.sparkContext.setJobGroup("mine", "mine")
+            for topic in (copying.copy, other):
+                options = {"txnAppId": copying.topic, "txnVersion": str(number), **more}
+                writer = frame.write.format("logboom").options(servers=servers, topic=topic)
+                writer.options(**options).mode("append").save()
 
-    run(1, "one")
-    fill(copying.copy.removesuffix(".copy"), 0, range(90, 95))
-    # A new checkpoint counts from 0 again: under a name that is taken it writes nothing.
-    run(2, "one")
-    assert values(boom, copying.copy) == list(range(90))
-    run(3, "two")
-    assert values(boom, copying.copy) == sorted([*range(90), *range(95)])
+        return write_frame
+
+    copying.by_frames(written())
+    fill(copying.topic, 0, range(90, 95))
+    copying.by_frames(written())
+    assert values(boom, copying.copy) == values(boom, other) == list(range(95))
+    first = copying.query_id()
+    copying.checkpoint = copying.checkpoint.with_name("new")
+    with pytest.raises(StreamingQueryException) as caught:
+        copying.by_frames(written())
+    assert f"this txnAppId belongs to query {first}, and this is" in reason(caught.value)
+    # It was told so, and asks for it: what has the numbers of the other one counts as published.
+    copying.by_frames(written(txnReplaces=first))
+    fill(copying.topic, 0, range(95, 97))
+    copying.by_frames(written(txnReplaces=first))
+    fill(copying.topic, 0, range(97, 99))
+    copying.by_frames(written())
+    assert values(boom, copying.copy) == values(boom, other) == [*range(95), 97, 98]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("by_frames", [False, True])
-def test_of_two_queries_with_one_name_the_older_is_told(
+def test_of_two_queries_with_one_name_the_second_is_told(
     boom: Client, copying: Copying, fill: Any, by_frames: bool
 ) -> None:
-    older = copying.going(copying.checkpoint, copying.topic, by_frames=by_frames)
-    assert passed(older, 0)
-    newer = copying.going(copying.checkpoint.with_name("newer"), copying.topic, by_frames=by_frames)
+    first = copying.going(copying.checkpoint, copying.topic, by_frames=by_frames)
+    assert passed(first, 0)
+    second = copying.going(
+        copying.checkpoint.with_name("second"), copying.topic, by_frames=by_frames
+    )
     try:
-        assert passed(newer, 0)
-        fill(copying.topic, 0, range(90, 95))
         with pytest.raises(StreamingQueryException) as caught:
-            older.awaitTermination(300)
-        assert "is not published: a newer query" in reason(caught.value)
-        assert passed(newer, 1)
+            second.awaitTermination(300)
+        assert f"this txnAppId belongs to query {first.id}" in reason(caught.value)
+        fill(copying.topic, 0, range(90, 95))
+        assert passed(first, 1)
         assert values(boom, copying.copy) == list(range(95))
     finally:
-        older.stop()
-        newer.stop()
+        first.stop()
+        second.stop()
 
 
 def passed(query: Any, batch: int) -> bool:
@@ -321,6 +345,61 @@ def test_a_write_that_was_published_before_says_that_it_writes_nothing(
     batch.commit([batch.write(iter([rows(range(5))]))])
     assert said in caplog.records[1].message
     assert caplog.records[1].message.endswith("needs another txnVersion, a higher one")
+
+
+def by(query: str, run: str, unit: TransactionUnit, made: TaskCommit) -> list[TaskCommit]:
+    """What a task of a query says."""
+    assert made.unit == unit
+    return [dataclasses.replace(made, query=query, run=f"{run} {query}")]
+
+
+def test_queries_with_one_name_are_told_apart(servers: str, boom: Client, topic: str) -> None:
+    given = {"servers": servers, "topic": topic, "txnAppId": topic}
+    options = sink_options(given, stream=True)
+
+    def publish(number: int, query: str, run: str, values: range, **more: str) -> None:
+        driver = StreamWriter(sink_options({**given, **more}, stream=True))
+        unit = TransactionUnit(topic, number)
+        made = write(options, unit, driver.attempt, iter([rows(values)]))
+        messages = by(query, run, unit, made)
+        try:
+            driver.commit(messages, number)
+        except LogboomError:
+            driver.abort(messages, number)
+            raise
+
+    publish(0, "one", "app-1", range(5))
+    publish(1, "one", "app-1", range(5, 10))
+    # Another query: with a number that is free, and with one that was published.
+    for number in (5, 0):
+        with pytest.raises(TransactionError, match="belongs to query one, and this is query two"):
+            publish(number, "two", "app-1", range(100, 105))
+    # It has fenced nobody. A copy of the first one in another application has its id, and does.
+    publish(2, "one", "app-1", range(10, 15))
+    publish(3, "one", "app-2", range(15, 20))
+    with pytest.raises(Refused, match="a newer query, or this one started anew"):
+        publish(4, "one", "app-1", range(20, 25))
+    publish(1, "two", "app-1", range(100, 105), txnReplaces="one")
+    publish(4, "two", "app-1", range(20, 25), txnReplaces="one")
+    publish(5, "two", "app-2", range(25, 30))
+    for run in ("app-2", "app-3"):
+        with pytest.raises(
+            (Refused, TransactionError), match=r"a newer query|belongs to query two"
+        ):
+            publish(6, "one", run, range(30, 35))
+    assert values(boom, topic) == list(range(30))
+
+
+def test_one_name_and_version_is_one_write_for_each_topic(
+    servers: str, boom: Client, topic: str
+) -> None:
+    other = f"{topic}.other"
+    boom.admin.create_topic(other, queues=2)
+    for _ in range(2):
+        for each in (topic, other):
+            made = writer(servers, each, txnAppId=topic, txnVersion="0")
+            made.commit([made.write(iter([rows(range(5))]))])
+    assert values(boom, topic) == values(boom, other) == list(range(5))
 
 
 def test_who_does_not_know_its_micro_batch_says_so(servers: str) -> None:

@@ -559,7 +559,9 @@ def lists_all(found: Iterable[OpenTransaction], undecided: Mapping[tuple[int, in
 def known_applications(state: ClusterSnapshot) -> list[RestoredApplication]:
     """Return what is known of applications; producers of before the cut are fenced."""
     return [
-        RestoredApplication(each.app_id, each.epoch + 1, each.committed, each.aborted, each.used_ms)
+        RestoredApplication(
+            each.app_id, each.epoch + 1, each.committed, each.aborted, each.used_ms, each.owner
+        )
         for each in state.applications
     ]
 

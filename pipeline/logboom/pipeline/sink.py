@@ -20,7 +20,14 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from logboom.client import ParkedHandle
 from logboom.pipeline.clients import client, producer
 from logboom.pipeline.joined_batches import Parked, join_batches
-from logboom.pipeline.sink_delivery import CLOSED, TaskCommit, TransactionUnit, stream_unit, write
+from logboom.pipeline.sink_delivery import (
+    CLOSED,
+    TaskCommit,
+    TransactionUnit,
+    application_id,
+    stream_unit,
+    write,
+)
 from logboom.pipeline.sink_epochs import epoch_of
 from logboom.pipeline.sink_options import SinkOptions
 from logboom.wire.errors import (
@@ -34,6 +41,7 @@ from logboom.wire.transactions import MADE_UP
 
 LOG: Final = logging.getLogger("logboom.pipeline")
 ATTEMPT_BITS: Final = 62
+TAKEN: Final = "APPLICATION_TAKEN"
 UNPARKED: Final = ("TRANSACTION_ABORTED", "UNKNOWN_HANDLES")
 
 
@@ -98,7 +106,8 @@ def publish(options: SinkOptions, messages: Iterable[Any]) -> None:
 
     Raises:
         TransactionError: the parked batches no longer exist, because the write took too long.
-        Refused: FENCED: a newer query writes with this `txnAppId`.
+        TransactionError: APPLICATION_TAKEN: the `txnAppId` belongs to another query.
+        Refused: FENCED: a newer run of this query writes.
         TimedOut: it is unknown whether the decision was made and carried out.
         InvalidRequest: TOO_LARGE: more batches than one decision may list.
     """
@@ -108,11 +117,11 @@ def publish(options: SinkOptions, messages: Iterable[Any]) -> None:
         return
     written = [each for each in messages if isinstance(each, TaskCommit)]
     before = any(each.closed for each in written)
-    run = max(each.run for each in written)
-    if handles or (before and run):
+    if handles or (before and written[0].query):
         # A queue that had no part in the first decision accepts parked batches. A task that parks
-        # nothing more may still be fenced.
-        before |= _decide(options, unit, handles and _joined(options, unit, written), run)
+        # nothing more may still be of another query, or fenced.
+        joined = handles and _joined(options, unit, written)
+        before |= _decide(options, unit, joined, written[0])
     if before and options.app_id:
         _tell_closed(options, unit)
 
@@ -147,19 +156,26 @@ def _unparked(unit: TransactionUnit, error: TransactionError) -> TransactionErro
     return TransactionError(f"{text}. ({error.text})", error.code)
 
 
-def _decide(options: SinkOptions, unit: TransactionUnit, handles: list[Any], run: str) -> bool:
-    """Decide; whether somebody had before."""
+def _decide(
+    options: SinkOptions, unit: TransactionUnit, handles: list[Any], by: TaskCommit
+) -> bool:
+    """Decide for the query of a task; whether somebody had before."""
     boom = client(options.servers, options.timeout_s)
-    epoch = epoch_of(options.servers, options.timeout_s, unit.app_id, run) if run else None
+    app_id = application_id(options, unit)
     try:
-        return boom.decide(unit.app_id, unit.sequence, handles, epoch=epoch).again
+        epoch = None
+        if by.query:
+            epoch = epoch_of(
+                options.servers, options.timeout_s, app_id, by.query, by.run, options.replaces
+            )
+        return boom.decide(app_id, unit.sequence, handles, epoch=epoch).again
     except Refused as error:
         if error.code != "FENCED":
             raise
         text = (
             f"write {unit.sequence} of {unit.app_id!r} is not published: a newer query, or this one "
-            "started anew, writes under the same txnAppId. Stop one of them, or give each a "
-            "txnAppId of its own"
+            "started anew from its checkpoint or a copy of it, writes under the same txnAppId. Stop "
+            "one of them, and start the other in a new Spark session"
         )
         raise Refused(f"{text}. ({error.text})", "FENCED") from error
     except InvalidRequest as error:
@@ -172,7 +188,20 @@ def _decide(options: SinkOptions, unit: TransactionUnit, handles: list[Any], run
         )
         raise InvalidRequest(f"{text}. ({error.text})", "TOO_LARGE") from error
     except TransactionError as error:
+        if error.code == TAKEN:
+            raise _taken(unit, by.query, error) from error
         raise _unparked(unit, error) from error
+
+
+def _taken(unit: TransactionUnit, query: str, error: TransactionError) -> TransactionError:
+    owner, committed = error.fields.get("owner"), error.fields.get("committed")
+    text = (
+        f"write {unit.sequence} of {unit.app_id!r} is not published: this txnAppId belongs to query "
+        f"{owner}, and this is query {query}. A query with a new checkpoint needs a txnAppId of its "
+        f"own. If this one continues the numbers of that one, say txnReplaces={owner}: its "
+        f"micro-batches up to number {committed} count as published, and are not written"
+    )
+    return TransactionError(text, TAKEN, **error.fields)
 
 
 def drop(options: SinkOptions, messages: Iterable[Any]) -> None:
@@ -181,7 +210,7 @@ def drop(options: SinkOptions, messages: Iterable[Any]) -> None:
         unit, handles = _parked(messages)
         if unit is not None and handles:
             boom = client(options.servers, options.timeout_s)
-            boom.decide(unit.app_id, unit.sequence, handles, commit=False)
+            boom.decide(application_id(options, unit), unit.sequence, handles, commit=False)
     except LogboomError as error:
         # Spark is about to tell why the write failed; this must not hide it.
         LOG.warning("what a failed write has parked is left to the brokers: %s", error)

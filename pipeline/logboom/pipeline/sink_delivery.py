@@ -23,8 +23,9 @@ from logboom.wire.errors import InternalError, LogboomError, TransactionError, U
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 """Internal names under which Spark tells tasks of a stream their query."""
-RUN_ID: Final = "spark.jobGroup.id"
-"""The same for a query since its last start."""
+SPARK_APP_ID: Final = "spark.app.id"
+"""The same of Spark's application. A query runs once in an application, and, unlike the job group, no
+user sets this property."""
 CLOSED: Final = "TRANSACTION_CLOSED"
 
 
@@ -33,6 +34,7 @@ class TransactionUnit:
     """A unit that is published completely or not at all: one sequence of one application."""
 
     app_id: str
+    """As users know it: the name servers may know it by another name (`application_id`)."""
     sequence: int
 
 
@@ -49,8 +51,10 @@ class TaskCommit(WriterCommitMessage):
     rows: int = 0
     sizes: tuple[int, ...] = ()
     """The bytes of the batch of each handle."""
+    query: str = ""
+    """The id of the query that writes with a user's application id; "": there is no such query."""
     run: str = ""
-    """The run of the query that writes with a user's application id; "": there is no such query."""
+    """That query in this application of Spark."""
 
 
 def stream_unit(options: SinkOptions) -> TransactionUnit:
@@ -71,6 +75,15 @@ def stream_unit(options: SinkOptions) -> TransactionUnit:
     return TransactionUnit(options.app_id or f"spark-{query}", int(batch))
 
 
+def application_id(options: SinkOptions, unit: TransactionUnit) -> str:
+    """Return the application id of a unit in the cluster.
+
+    A user's id is one for each topic, as that of a Delta table is: so the two writes of one
+    `foreachBatch` to two topics, with the same id and version, are both published.
+    """
+    return options.named_id if unit.app_id == options.app_id else unit.app_id
+
+
 def write(
     options: SinkOptions, unit: TransactionUnit | None, attempt: int, record_batches: Iterable[Any]
 ) -> TaskCommit:
@@ -85,8 +98,10 @@ def write(
         InvalidRequest: some rows cannot be written.
         UnknownResource: there is no such topic or queue.
     """
-    parks = None if unit is None else parks_of(unit.app_id, attempt, unit.sequence)
-    run = _run() if options.app_id else ""
+    parks = None
+    if unit is not None:
+        parks = parks_of(application_id(options, unit), attempt, unit.sequence)
+    query, run = _query() if options.app_id else ("", "")
     rest = iter(record_batches)
     try:
         piles = list(_sent(options, rest, parks, attempt))
@@ -100,19 +115,20 @@ def write(
         # consumed.
         for _ in rest:
             continue
-        return TaskCommit(unit, attempt, closed=True, run=run)
+        return TaskCommit(unit, attempt, closed=True, query=query, run=run)
     handles = () if parks is None else tuple(map(handle_of, piles))
     rows = sum(pile.count for pile in piles)
     sizes = tuple(pile.size for pile in piles) if handles else ()
-    return TaskCommit(unit, attempt, handles, rows=rows, sizes=sizes, run=run)
+    return TaskCommit(unit, attempt, handles, rows=rows, sizes=sizes, query=query, run=run)
 
 
-def _run() -> str:
-    """Return the run of the query that this task works for, also in `foreachBatch`, or ""."""
+def _query() -> tuple[str, str]:
+    """Return the query that this task works for, also in `foreachBatch`, and its run, or "" twice."""
     task = TaskContext.get()
-    if task is None or not task.getLocalProperty(QUERY_ID):
-        return ""
-    return task.getLocalProperty(RUN_ID) or ""
+    query = task.getLocalProperty(QUERY_ID) if task is not None else None
+    if task is None or not query:
+        return "", ""
+    return query, f"{task.getLocalProperty(SPARK_APP_ID)} {query}"
 
 
 def _sent(

@@ -21,6 +21,7 @@ KNOWN: Final = (
     "delivery",
     "txnAppId",
     "txnVersion",
+    "txnReplaces",
     "compression",
     "includeHeaders",
     "timeoutMs",
@@ -48,9 +49,16 @@ class SinkOptions:
     """From `txnAppId`; "": the query's id, or an id for this write alone."""
     version: int | None
     """From `txnVersion`."""
+    replaces: str
+    """From `txnReplaces`: the id of the query that had the application id before."""
     compression: str
     include_headers: bool
     timeout_ms: int
+
+    @property
+    def named_id(self) -> str:
+        """The user's application id in the cluster: it has one for each topic. No topic has a "/"."""
+        return f"{self.app_id}/{self.topic}"
 
     @property
     def exactly_once(self) -> bool:
@@ -89,10 +97,22 @@ def sink_options(given: Mapping[str, str], *, stream: bool) -> SinkOptions:
         delivery,
         app_id,
         version,
+        _replaced(options),
         options.word("compression", CODECS),
         options.truth("includeHeaders", default=True),
         options.number("timeoutMs") or TIMEOUT_MS,
     )
+
+
+def _replaced(options: SparkOptions) -> str:
+    query = options.text("txnReplaces")
+    if query and not options.text("txnAppId"):
+        raise InvalidRequest(
+            "txnReplaces names a query that had a txnAppId: say which, or leave it out"
+        )
+    if query:
+        check_app_id(query)
+    return query
 
 
 def _transaction(options: SparkOptions, delivery: str, *, stream: bool) -> tuple[str, int | None]:
@@ -100,7 +120,7 @@ def _transaction(options: SparkOptions, delivery: str, *, stream: bool) -> tuple
     if (app_id or version) and delivery != "exactly-once":
         raise InvalidRequest(f"txnAppId and txnVersion have no meaning with delivery={delivery}")
     if app_id:
-        check_app_id(app_id)
+        check_app_id(f"{app_id}/{options.text('topic')}")
         check_chosen(app_id)
     if stream:
         return app_id, None

@@ -9,10 +9,10 @@ import msgspec
 from logboom.metadata.state import state_machine, state_snapshot
 from logboom.metadata.tables.command_outcome import CommandOutcome
 from logboom.metadata.transactions import decision_commands as transaction_commands
-from logboom.metadata.transactions.decision_commands import decide
+from logboom.metadata.transactions.decision_commands import decide, open_transaction
 from logboom.metadata.transactions.transaction_offsets import refuse_offsets, take_offsets
 from logboom.metadata.transactions.transaction_rows import AppRow
-from logboom.wire.transactions import Decide, DecisionView
+from logboom.wire.transactions import Decide, DecisionView, OpenApplication
 from tests.sim.breaks.queues import Patch
 
 if TYPE_CHECKING:
@@ -39,6 +39,15 @@ def lower_sequences_stay_open(patch: Patch) -> None:
         return found
 
     patch.setattr(transaction_commands, "_decided_before", once)
+
+
+def an_id_changes_hands(patch: Patch) -> None:
+    """T1: whoever numbers sequences opens an application id that another one numbers."""
+
+    def for_anybody(cluster: ClusterState, command: OpenApplication) -> CommandOutcome:
+        return open_transaction(cluster, msgspec.structs.replace(command, owner=""))
+
+    patch.setitem(vars(state_machine)["_HANDLERS"], OpenApplication, for_anybody)
 
 
 def snapshots_forget_aborts(patch: Patch) -> None:

@@ -176,3 +176,15 @@ def test_a_pattern_that_is_none_is_refused() -> None:
         source_options({"servers": "a:1", "subscribePattern": "("}, stream=True)
     with pytest.raises(InvalidRequest, match="not with none of them"):
         source_options({"servers": "a:1"}, stream=True)
+
+
+def test_an_application_id_is_one_for_each_topic() -> None:
+    sink = {"servers": "a:1", "txnAppId": "nightly", "txnReplaces": "4f1c"}
+    assert sink_options({**sink, "topic": "sums"}, stream=True).named_id == "nightly/sums"
+    # Where each row names its topic, all of them are one write.
+    assert sink_options(sink, stream=True).named_id == "nightly/"
+    assert sink_options(sink, stream=True).replaces == "4f1c"
+    with pytest.raises(InvalidRequest, match="an application id has 1 to 255"):
+        sink_options({**sink, "txnAppId": "n" * 250, "topic": "sums-of-all"}, stream=True)
+    with pytest.raises(InvalidRequest, match="txnReplaces names a query that had a txnAppId"):
+        sink_options({"servers": "a:1", "topic": "t", "txnReplaces": "4f1c"}, stream=True)

@@ -31,6 +31,8 @@ class ApplicationView(Struct, frozen=True, array_like=True, gc=False):
     """(sequence, attempt) of aborted attempts above it, sorted."""
     used_ms: int = 0
     """Last use, for ids that a producer made up; 0 for others."""
+    owner: str = ""
+    """Who numbers its sequences; "": nobody in particular."""
 
 
 class GroupState(Struct, frozen=True, array_like=True, gc=False):

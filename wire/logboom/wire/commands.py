@@ -327,6 +327,7 @@ class RestoredApplication(Struct, frozen=True, array_like=True, gc=False):
     aborted: list[tuple[int, int]]
     """(sequence, attempt)."""
     used_ms: int = 0
+    owner: str = ""
 
 
 class RestoredDecision(Struct, frozen=True, array_like=True, gc=False):

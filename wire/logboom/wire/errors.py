@@ -20,7 +20,8 @@ LogboomError
 ├── GroupError                SUBSCRIPTION_MISMATCH, UNKNOWN_MEMBER, NOT_OWNER, BEYOND_END,
 │                             GROUP_NOT_EMPTY, INSTANCE_TAKEN, UNKNOWN_CONSUMER,
 │                             ACK_REFUSED                  (fields: messages, refused)
-├── TransactionError          TRANSACTION_ABORTED, TRANSACTION_CLOSED, UNKNOWN_HANDLES
+├── TransactionError          TRANSACTION_ABORTED, TRANSACTION_CLOSED, UNKNOWN_HANDLES,
+│                             APPLICATION_TAKEN            (fields: owner, committed)
 ├── OffsetOutOfRange          OFFSET_OUT_OF_RANGE
 ├── DamagedBatch              DAMAGED_BATCH                (a checksum or a length does not hold)
 ├── DataDamaged               DATA_DAMAGED                 (no good copy of stored data here)
@@ -244,6 +245,7 @@ CODES: Final[dict[str, type[LogboomError]]] = {
     "TRANSACTION_ABORTED": TransactionError,
     "TRANSACTION_CLOSED": TransactionError,
     "UNKNOWN_HANDLES": TransactionError,
+    "APPLICATION_TAKEN": TransactionError,
     "OFFSET_OUT_OF_RANGE": OffsetOutOfRange,
     "DAMAGED_BATCH": DamagedBatch,
     "DATA_DAMAGED": DataDamaged,

@@ -18,7 +18,7 @@ EARLIEST: Final = 0
 """The level of clusters that were founded before there were levels."""
 BRINGS: Final = {
     1: "moves of replicas, another number of replicas of a topic, modes of brokers, settings that "
-    "are changed while nodes run, restoring of backups",
+    "are changed while nodes run, owners of application ids, restoring of backups",
 }
 """Level → what it makes possible, in words."""
 

@@ -82,10 +82,18 @@ class OpenApplication(Command, frozen=True, array_like=True, tag="opentransactio
     """Open an application id for a producer, which fences its former producer.
 
     Value: the producer epoch, and the greatest committed sequence (-1: none), as text.
+
+    Codes: APPLICATION_TAKEN (the id has another owner), INVALID_ARGUMENT. What is refused changes
+    nothing.
     """
 
     app_id: str
     time_ms: int
+    owner: str = ""
+    """Who numbers the sequences, such as a query of Spark; the first one named owns the id for good.
+    "": whoever opens it, as a producer that takes the next sequence."""
+    replaces: str = ""
+    """The owner that `owner` takes the place of."""
 
 
 class ParkedBatches(Struct, frozen=True, array_like=True, gc=False):

@@ -561,17 +561,27 @@ class Client(Scope):
             await wait_done(batch)
         return [handle_of(batch) for batch in parked]
 
-    async def take_over(self, app_id: str) -> tuple[int, int]:
+    async def take_over(
+        self, app_id: str, *, owner: str = "", replaces: str = ""
+    ) -> tuple[int, int]:
         """Take an application id over: commits in an older epoch are refused from now on.
+
+        Args:
+            owner: who numbers the sequences, for example a job by the id of its checkpoint: the
+                first owner named keeps the id, and others are refused. "": anybody may take it
+                over.
+            replaces: the owner that `owner` takes the place of.
 
         Returns:
             The epoch for `decide`, and the greatest committed sequence (-1: none).
 
         Raises:
             InvalidRequest: the application id is invalid.
+            TransactionError: APPLICATION_TAKEN: it has another owner, which the field `owner` names.
             TimedOut: no name server answered.
         """
-        return await drive(self._io, take_over(app_id, wall_ms(), self._timeout_s))
+        flow = take_over(app_id, wall_ms(), self._timeout_s, owner, replaces)
+        return await drive(self._io, flow)
 
     async def decide(
         self,

@@ -132,10 +132,17 @@ def opened(application: Application, wall_ms: int, timeout: float) -> Flow[None]
     )
 
 
-def take_over(app_id: str, wall_ms: int, timeout: float) -> Flow[tuple[int, int]]:
-    """Get a producer epoch of an application id, and its greatest committed sequence."""
+def take_over(
+    app_id: str, wall_ms: int, timeout: float, owner: str = "", replaces: str = ""
+) -> Flow[tuple[int, int]]:
+    """Get a producer epoch of an application id, and its greatest committed sequence.
+
+    Raises:
+        TransactionError: APPLICATION_TAKEN: the id has an owner other than `owner` and `replaces`.
+    """
     check_app_id(app_id)
-    result: CommandResult = yield ProposeCommand(OpenApplication(app_id, wall_ms), timeout)
+    command = OpenApplication(app_id, wall_ms, owner, replaces)
+    result: CommandResult = yield ProposeCommand(command, timeout)
     value = result.value
     if not isinstance(value, list) or len(value) != 2:
         raise InternalError(

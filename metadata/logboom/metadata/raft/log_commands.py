@@ -28,13 +28,13 @@ from logboom.wire.commands import (
 from logboom.wire.group_commands import GroupCommand
 from logboom.wire.listeners import ListenerView
 from logboom.wire.operation_commands import OperationCommand
-from logboom.wire.transactions import TransactionCommand
+from logboom.wire.transactions import OpenApplication, TransactionCommand
 
 ENTRY_FORMAT: Final = 8
 """Newest format of `LogEntry` that is read. Format 2 added the commands of consumer groups, 3 those
 of transactions, 4 `ReportRoom`, 5 the host of `RegisterBroker`, 6 users,
 access rules and listeners, 7 moves of replicas, modes of brokers, settings,
-restores and the features level, 8 `GoOnAlone` and what follows from it. A name server that does not know a command must stop instead of refusing
+restores, the features level and the owner of an application id, 8 `GoOnAlone` and what follows from it. A name server that does not know a command must stop instead of refusing
 what others apply, or placing replicas differently."""
 
 
@@ -126,6 +126,7 @@ def level_of(command: AnyLogCommand) -> int:
         or (isinstance(command, NewTerm) and command.features > 0)
         or (isinstance(command, AlterTopic) and command.replicas is not None)
         or (isinstance(command, RemoveBroker) and command.accept_loss)
+        or (isinstance(command, OpenApplication) and command.owner != "")
     )
 
 

@@ -154,6 +154,7 @@ def restore_decisions(cluster: ClusterState, command: RestoreDecisions) -> Comma
         app = table.app(known.app_id)
         app.epoch = max(app.epoch, known.epoch)
         app.used_ms = max(app.used_ms, known.used_ms)
+        app.owner = app.owner or known.owner
         if known.committed > app.committed:
             table.close(app, known.committed)
         app.aborted |= {

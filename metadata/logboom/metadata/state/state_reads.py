@@ -98,7 +98,9 @@ def snapshot_of(cluster: ClusterState, name_servers: list[NameServerView]) -> Cl
         groups=[GroupState(head_view(group), offsets_of(cluster, group)) for _, group in groups],
         next_group_id=cluster.groups.next_id,
         applications=[
-            ApplicationView(app_id, app.epoch, app.committed, sorted(app.aborted), app.used_ms)
+            ApplicationView(
+                app_id, app.epoch, app.committed, sorted(app.aborted), app.used_ms, app.owner
+            )
             for app_id, app in sorted(cluster.transactions.apps.items())
         ],
         decisions=[decision_view(each) for each in cluster.transactions.decisions.values()],

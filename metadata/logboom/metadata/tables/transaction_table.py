@@ -42,6 +42,8 @@ class ApplicationState:
     """Aborted attempts of sequences above the committed one."""
     used_ms: int = 0
     """Last use by the state's clock, for ids that a producer made up; 0 for others."""
+    owner: str = ""
+    """Who numbers its sequences (`OpenApplication.owner`); "": nobody in particular."""
     open: dict[int, PendingDecision] = field(default_factory=dict)
     """Its open decisions by number (derived)."""
 

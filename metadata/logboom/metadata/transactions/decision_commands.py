@@ -39,13 +39,22 @@ AGAIN: Final = "again"
 
 
 def open_transaction(cluster: ClusterState, command: OpenApplication) -> CommandOutcome:
-    """Open an application id for a producer; the producer that used it before is fenced."""
-    refusal = _refuse_app_id(command.app_id)
+    """Open an application id for a producer; the producer that used it before is fenced.
+
+    Two owners would both number from 0, and each would take what the other has committed for its
+    own. So another owner is refused, and fences nobody.
+    """
+    owner = command.owner
+    refusal = _refuse_app_id(command.app_id) or (_refuse_app_id(owner) if owner else None)
     if refusal is not None:
         return refusal
     cluster.transactions.end_unused(cluster.clock_ms)
+    known = cluster.transactions.apps.get(command.app_id)
+    if owner and known is not None and known.owner not in ("", owner, command.replaces):
+        return _taken(command.app_id, known)
     app = cluster.transactions.used(command.app_id, cluster.clock_ms)
     app.epoch = max(app.epoch + 1, cluster.first_epoch)
+    app.owner = owner or app.owner
     return CommandOutcome(value=[str(app.epoch), str(app.committed)])
 
 
@@ -182,6 +191,14 @@ def decision_fault(
         if not all(0 <= offset < MAX_OFFSET and 0 <= side < SIDES for offset, side in p.places):
             return refused("INVALID_ARGUMENT", "a place that no log has: name what was parked")
     return None
+
+
+def _taken(app_id: str, app: ApplicationState) -> CommandOutcome:
+    text = (
+        f"application id {app_id!r} belongs to {app.owner}, which has committed its sequences up to "
+        f"{app.committed}: take another id, or name that owner as the one to replace"
+    )
+    return refused("APPLICATION_TAKEN", text, owner=app.owner, committed=app.committed)
 
 
 def _fenced_producer(command: Decide, app: ApplicationState) -> CommandOutcome:

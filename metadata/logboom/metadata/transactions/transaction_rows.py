@@ -24,12 +24,13 @@ class AppRow(Struct, frozen=True, array_like=True, gc=False):
     aborted: list[Attempt]
     """Sorted."""
     used_ms: int = 0
+    owner: str = ""
 
 
 def app_rows(table: TransactionTable) -> list[AppRow]:
     """Encode all applications, sorted by id."""
     return [
-        AppRow(app_id, app.epoch, app.committed, sorted(app.aborted), app.used_ms)
+        AppRow(app_id, app.epoch, app.committed, sorted(app.aborted), app.used_ms, app.owner)
         for app_id, app in sorted(table.apps.items())
     ]
 
@@ -49,7 +50,8 @@ def restore_transactions(
     """
     for row in apps:
         aborted = dict.fromkeys(row.aborted)
-        table.put(row.app_id, ApplicationState(row.epoch, row.committed, aborted, row.used_ms))
+        app = ApplicationState(row.epoch, row.committed, aborted, row.used_ms, row.owner)
+        table.put(row.app_id, app)
     # Decisions that ended before the snapshot are not known here.
     table.changes = ChangeIndex(version)
     for view in decisions:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from logboom.metadata.state.state_machine import StateMachine
 from logboom.metadata.transactions import decision_commands as transaction_commands
 from logboom.wire.commands import AlterTopic, DeleteTopic
 from logboom.wire.group_view import GroupConfig
@@ -29,6 +30,34 @@ def test_opening_fences_who_had_it_before() -> None:
     assert tables.refused_txn(0, commit=False, epoch=1) == "FENCED"
     assert tables.commit_txn(0, tables.parked(0), epoch=2)[0] == "commit"
     assert tables.open() == (3, 0)
+
+
+def test_an_application_id_has_one_owner() -> None:
+    tables = TransactionTables()
+    assert tables.open() == (1, -1)
+    tables.done(OpenApplication("app", 0, "query 1"))
+    tables.commit_txn(7, epoch=2)
+    before = tables.state.snapshot()
+    for replaces in ("", "query 3"):
+        refused = tables.apply(OpenApplication("app", 0, "query 2", replaces))
+        assert refused.code == "APPLICATION_TAKEN"
+        assert refused.fields == {"owner": "query 1", "committed": 7}
+        assert tables.state.snapshot() == before, "nobody is fenced"
+    # Who names no owner, and the owner itself, open it as before.
+    assert tables.open() == (3, 7)
+    tables.done(OpenApplication("app", 0, "query 1"))
+    # Another one that says so owns it from now on.
+    assert tables.done(OpenApplication("app", 0, "query 2", "query 1")).value == ["5", "7"]
+    assert tables.apply(OpenApplication("app", 0, "query 1")).fields["owner"] == "query 2"
+    restored = StateMachine()
+    restored.restore(tables.state.snapshot())
+    assert restored.cluster.transactions.apps["app"].owner == "query 2"
+
+
+def test_an_owner_is_named_like_an_application() -> None:
+    tables = TransactionTables()
+    assert tables.apply(OpenApplication("app", 0, "a\0b")).code == "INVALID_ARGUMENT"
+    assert "app" not in tables.state.cluster.transactions.apps
 
 
 def test_an_epoch_that_was_never_given_is_refused() -> None:

@@ -107,6 +107,7 @@ class TransactionMachine(RuleBasedStateMachine):
         """As one knows it that is told of every change."""
         self.logs: dict[QueueKey, Log] = {}
         self.epochs = dict.fromkeys(APPS, 0)
+        self.owners: dict[str, str] = {}
         self.won: dict[tuple[str, int], Decide] = {}
         """(application id, sequence) → the commit that was the first."""
         self.aborted: set[Try] = set()
@@ -130,6 +131,18 @@ class TransactionMachine(RuleBasedStateMachine):
         self.epochs[app] += 1
         highest = max((s for a, s in self.won if a == app), default=-1)
         assert (int(epoch), int(committed)) == (self.epochs[app], highest)
+
+    @rule(app=st.sampled_from(APPS), owner=st.sampled_from("xyz"), replaces=st.sampled_from("x "))
+    def own(self, app: str, owner: str, replaces: str) -> None:
+        """A query opens it: the first one owns it, until another one is told to replace it."""
+        has = self.owners.get(app, owner)
+        result = self.apply(OpenApplication(app, 0, owner, replaces.strip()))
+        if has not in (owner, replaces):
+            assert (result.code, result.fields["owner"]) == ("APPLICATION_TAKEN", has)
+            return
+        self.owners[app] = owner
+        self.epochs[app] += 1
+        assert values(result)[0] == str(self.epochs[app])
 
     @rule(whose=TRIES, wide=st.booleans(), data=st.data())
     def park(self, whose: Try, wide: bool, data: st.DataObject) -> None:
