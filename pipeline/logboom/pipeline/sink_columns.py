@@ -41,7 +41,12 @@ def check_columns(columns: Sequence[tuple[str, str]], options: SinkOptions) -> N
     Raises:
         InvalidRequest: a column is missing, unknown or of a wrong type; the text has a remedy.
     """
-    by_name = {name.lower(): kind for name, kind in columns}
+    by_name: dict[str, str] = {}
+    for name, kind in columns:
+        if name.lower() in by_name:
+            text = f"there are two columns {name.lower()!r}, whose names differ in case at most"
+            raise InvalidRequest(f"{text}: select one of them")
+        by_name[name.lower()] = kind
     known = {name.lower() for name in (*TYPES, *PASSED_OVER)}
     for name, _ in columns:
         if name.lower() not in known:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from logboom.pipeline.spark_errors import reason
 from logboom.wire.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from pyspark.errors import AnalysisException
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+
+UNSUPPORTED: Final = "STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION"
+"""Spark's name of the error that an aggregate does not support an output mode."""
 
 
 def publish_updates(
@@ -34,9 +39,12 @@ def publish_updates(
         trigger: arguments of `DataStreamWriter.trigger`; none: as fast as possible.
 
     Raises:
-        InvalidRequest: `rows` is not a stream, or lacks a column of `by`.
+        InvalidRequest: `rows` is not a stream, or lacks a column of `by`, or Spark cannot tell how it
+            changes, as with session windows.
     """
     # Imported here, because they import PySpark.
+    from pyspark.errors import AnalysisException
+
     from logboom.pipeline.jobs.checkpoints import stream_app_id
 
     missing = [name for name in by if name not in rows.columns]
@@ -55,7 +63,22 @@ def publish_updates(
 
     writer = rows.writeStream.foreachBatch(publish).outputMode("update")
     writer = writer.option("checkpointLocation", str(checkpoint))
-    return (writer.trigger(**trigger) if trigger else writer).start()
+    if trigger:
+        writer = writer.trigger(**trigger)
+    try:
+        return writer.start()
+    except AnalysisException as error:
+        raise InvalidRequest(_refusal(error)) from error
+
+
+def _refusal(error: AnalysisException) -> str:
+    """Return in one line why Spark does not start a query with outputMode "update"."""
+    if error.getCondition() == UNSUPPORTED and "session window" in str(error):
+        return (
+            "Spark tells no updates of session windows, because they merge: write the rows with "
+            'outputMode "append", which has each session once it is over'
+        )
+    return reason(error)
 
 
 def as_updates(rows: DataFrame, by: Sequence[str]) -> DataFrame:
