@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from logboom.pipeline import publish_updates
 from logboom.pipeline.spark_errors import reason
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.hashing import queue_for
+from tests.spark.topic_contents import contents
 
 Read = Callable[..., DataFrame]
 
@@ -149,3 +151,27 @@ def test_a_running_aggregate_is_published_as_it_changes(
         publish_updates(totals, ["shop"], tmp_path / "cp", options)
     with pytest.raises(InvalidRequest, match="no stream"):
         publish_updates(batch(subscribe=topic), ["topic"], tmp_path / "cp", options)
+    timed = stream(subscribe=topic).withWatermark("timestamp", "1 minute")
+    visits = timed.groupBy("key", sf.session_window("timestamp", "1 minute")).count()
+    with pytest.raises(
+        InvalidRequest, match=r"^Spark tells no updates of session windows, [^\n]+$"
+    ):
+        publish_updates(visits, ["key"], tmp_path / "visits", options)
+
+
+def test_the_line_that_a_table_without_options_recommends_works(
+    spark: SparkSession, servers: str, boom: Client, topic: str
+) -> None:
+    spark.sql("CREATE TABLE bare USING logboom")
+    try:
+        with pytest.raises(PySparkException) as caught:
+            spark.sql("INSERT INTO bare (value) SELECT binary('x')")
+        line = re.search(r"INSERT INTO t WITH .*", reason(caught.value))
+        assert line is not None, reason(caught.value)
+        said = line[0].replace("INTO t", "INTO bare")
+        for words in (servers, topic, "x"):
+            said = said.replace("…", words, 1)
+        spark.sql(said)
+    finally:
+        spark.sql("DROP TABLE bare")
+    assert [message.value for message in contents(boom, topic)] == [b"x"]

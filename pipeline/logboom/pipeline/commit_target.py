@@ -48,5 +48,9 @@ def reached(end: str | None) -> Offsets:
 
 
 def _object(text: str | None) -> dict[str, Any]:
-    value = json.loads(text) if text else {}
+    try:
+        value = json.loads(text) if text else {}
+    except ValueError:
+        # Another source's, which may be any text.
+        return {}
     return value if isinstance(value, dict) else {}

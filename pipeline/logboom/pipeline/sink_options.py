@@ -77,7 +77,8 @@ def sink_options(given: Mapping[str, str], *, stream: bool) -> SinkOptions:
     Raises:
         InvalidRequest: an option is unknown, missing or invalid; the text has a remedy.
     """
-    check_options_came(given, "topic", "INSERT INTO t")
+    # Spark makes no BINARY of a STRING by itself.
+    check_options_came(given, "topic", "INSERT INTO t", "(value) SELECT binary('…')")
     options = SparkOptions(given)
     if options.says("path"):
         raise InvalidRequest(

@@ -18,12 +18,13 @@ TIMEOUT_MS: Final = 60_000
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def check_options_came(given: Mapping[str, str], needed: str, query: str) -> None:
+def check_options_came(given: Mapping[str, str], needed: str, query: str, rest: str = "…") -> None:
     """Refuse a read or write that no option came with: Spark keeps none of a table.
 
     Args:
         needed: the option that is required in addition to `servers`.
         query: how SQL states options.
+        rest: what follows them.
 
     Raises:
         InvalidRequest: there are no options; the text says how tables get them.
@@ -32,7 +33,7 @@ def check_options_came(given: Mapping[str, str], needed: str, query: str) -> Non
         text = (
             f"no option came, and servers and {needed} are needed. Of CREATE TABLE Spark keeps none: "
             "use CREATE TEMPORARY VIEW … USING logboom OPTIONS (…), or say them with each query, "
-            f"{query} WITH (servers = '…', {needed} = '…') …"
+            f"{query} WITH (servers = '…', {needed} = '…') {rest}"
         )
         raise InvalidRequest(text)
 

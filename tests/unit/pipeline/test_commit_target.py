@@ -22,7 +22,8 @@ def test_a_mark_is_found_again() -> None:
 def test_without_a_group_there_is_none() -> None:
     options = source_options({"servers": "a:1", "subscribe": "flights"}, stream=True)
     assert marked(OFFSETS, options) == OFFSETS
-    for text in (None, "", "null", "3", json.dumps(OFFSETS), '{"commitGroup:g": 3}'):
+    # A source of another kind has any text.
+    for text in (None, "", "null", "3", "at 7", "{", json.dumps(OFFSETS), '{"commitGroup:g": 3}'):
         assert mark_of(text) is None
 
 

@@ -153,7 +153,8 @@ def test_a_table_without_options_says_how_to_get_them() -> None:
         ):
             source_options(given, stream=False)
         with pytest.raises(
-            InvalidRequest, match=r"INSERT INTO t WITH \(servers = '…', topic = '…'\)"
+            InvalidRequest,
+            match=r"INSERT INTO t WITH \(servers = '…', topic = '…'\) \(value\) SELECT binary\('…'\)",
         ):
             sink_options(given, stream=False)
 
