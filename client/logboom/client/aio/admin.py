@@ -135,6 +135,23 @@ class Admin(AccessAdmin):
         flow = message_flows.offsets(topic, queues, self._timeout_s, compacted=read_compacted)
         return await self._run(flow)
 
+    async def offsets_ahead(
+        self, topic: str, begins: Mapping[int, int], max_bytes: Mapping[int, int]
+    ) -> dict[int, tuple[int, int]]:
+        """Return by queue the offset that about so many bytes of messages, as stored, lead to, and
+        how many these are: to bound a read by its size.
+
+        At least one message is before the offset, and it is the high watermark at most. A queue is
+        left out if it is not known, because the log does not begin that early any more, or because
+        its leader runs an older release.
+
+        Args:
+            begins: where to begin, by queue.
+            max_bytes: the bytes of each of these queues.
+        """
+        flow = message_flows.offsets_ahead(topic, begins, max_bytes, self._timeout_s)
+        return await self._run(flow)
+
     async def horizons(self, topic: str) -> dict[int, int]:
         """Return the offset up to which each queue of a compacted topic is compacted. The result is
         empty for any other topic."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count as counting
 from typing import Final
 
@@ -65,6 +65,22 @@ def offsets(
             first, end = answer.offsets[0]
             keeps = compacted and answer.horizons and answer.horizons[0] >= 0
             found[queue] = (0 if keeps else first, end)
+    return found
+
+
+def offsets_ahead(
+    topic: str, begins: Mapping[int, int], max_bytes: Mapping[int, int], timeout: float
+) -> Flow[dict[int, tuple[int, int]]]:
+    """Return by queue the offset that some bytes lead to, and the bytes; see `Admin.offsets_ahead`."""
+    found = {}
+    for queue, begin in begins.items():
+
+        def message(left: int, queue: int = queue, begin: int = begin) -> WireMessage:
+            return Offsets(0, left, topic, [queue], 0, [begin], max_bytes[queue])
+
+        answer, _ = yield from _leader(topic, queue, message, timeout)
+        if isinstance(answer, OffsetsResult) and answer.ahead and answer.ahead[0][0] >= 0:
+            found[queue] = answer.ahead[0]
     return found
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.compaction.compacted_reader import read_survivors as collect_survivors
+from logboom.nodes.replica.byte_distance import offset_ahead
 from logboom.nodes.replica.entry_reader import DamagedEntry, read_batches, readable_end
 from logboom.nodes.replica.pull_filter import sieve_of
 from logboom.nodes.replica.replica import QueueKey, Replica
@@ -33,7 +34,13 @@ from logboom.nodes.requests.scan_scheduler import Scan, ScanScheduler
 from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress
-from logboom.wire.errors import DamagedBatch, DataDamaged, LogboomError, Unavailable
+from logboom.wire.errors import (
+    DamagedBatch,
+    DataDamaged,
+    InvalidRequest,
+    LogboomError,
+    Unavailable,
+)
 from logboom.wire.frames import Frame
 from logboom.wire.messages import (
     LONGEST_HOLD_MS,
@@ -59,6 +66,8 @@ MAX_UNSENT_BYTES: Final = 32 * 1024 * 1024
 """Bytes of unread answers up to which a peer may request more; for a peer that never reads, nothing
 is read from disk."""
 MOST_KEYS: Final = 1_000
+MOST_AHEAD: Final = 64
+"""Queues of one request of which it is looked up how far some bytes go."""
 
 
 class PullHandler(Service):
@@ -406,6 +415,7 @@ class PullHandler(Service):
             ]
             for replica in found:
                 check_topic(replica, message.topic_id)
+            ahead = self._ahead(found, message, turn)
         except LogboomError as error:
             turn.refuse(peer.address, message.id, error)
             return
@@ -414,7 +424,23 @@ class PullHandler(Service):
             replica.compaction.horizon(replica.start) if replica.compaction.on else -1
             for replica in found
         ]
-        turn.answer(peer.address, OffsetsResult(message.id, pairs, horizons))
+        turn.answer(peer.address, OffsetsResult(message.id, pairs, horizons, ahead))
+
+    def _ahead(
+        self, found: Sequence[Replica], message: Offsets, turn: BrokerTurn
+    ) -> list[tuple[int, int]]:
+        """Return how far `max_bytes` go from each of the offsets that were named."""
+        if not message.begins:
+            return []
+        if len(message.begins) != len(found) or message.max_bytes < 1 or len(found) > MOST_AHEAD:
+            text = "name an offset for each queue, of at most 64, and at least one byte"
+            raise InvalidRequest(text)
+        ahead = []
+        for replica, begin in zip(found, message.begins, strict=True):
+            with self._index_of(replica, turn):
+                found_at = offset_ahead(replica, self._queues.storage, begin, message.max_bytes)
+            ahead.append(found_at)
+        return ahead
 
     @contextmanager
     def _index_of(self, replica: Replica, turn: BrokerTurn) -> Iterator[None]:
