@@ -131,7 +131,6 @@ SKINS: dict[str, set[str]] = {
         "spark_session",
         "sink",
         "sink_delivery",
-        "sink_epochs",
         "joined_batches",
         "data_source",
         "stream_reader",

@@ -73,6 +73,27 @@ def test_without_rows_there_are_no_parts(servers: str, topic: str) -> None:
     assert rows(reader, [InputPartition(None)]) == []
 
 
+def test_a_micro_batch_has_so_many_bytes_whatever_comes_first(
+    servers: str, boom: Client, topic: str, fill: Fill
+) -> None:
+    sizes = [4] * 100 + [500_000] * 30
+    with boom.producer() as producer:
+        for size in sizes:
+            # Each in a batch of its own, as they come from a topic that is not busy.
+            producer.send(topic, bytes(size), queue=1).result()
+    fill(topic, 0, range(100))
+    most = 1_000_000
+    reader = stream(servers, topic, startingOffsets="earliest", maxBytesPerTrigger=str(most))
+    limit = reader.getDefaultReadLimit()
+    offsets = [reader.initialOffset()]
+    while offsets[-1][topic]["1"] < len(sizes):
+        offsets.append(reader.latestOffset(offsets[-1], limit))
+    steps = [(a[topic]["1"], b[topic]["1"]) for a, b in pairwise(offsets)]
+    assert max(sum(sizes[slice(*step)]) for step in steps) <= most
+    # No smaller ones than need be, either.
+    assert len(steps) <= 40
+
+
 def test_micro_batches_follow_each_other(servers: str, topic: str, fill: Fill) -> None:
     fill(topic, 0, range(50))
     fill(topic, 1, range(50, 60))

@@ -15,6 +15,7 @@ from logboom.deploy import embedded
 from logboom.pipeline.spark_errors import reason
 from logboom.wire.credentials_file import read_credentials, write_credentials
 from logboom.wire.sockets import make_key_pair
+from tests.integration.waiting import wait_until
 
 
 @pytest.fixture(name="nightly")
@@ -73,3 +74,47 @@ def test_a_job_reads_and_writes_what_its_user_may(
         pulled = boom.pull("sums", queue=queue, offset=0, max_messages=1_000, wait_ms=0)
         written += [message.value for message in pulled.messages]
     assert sorted(value or b"" for value in written) == expected
+
+
+def test_a_key_is_replaced_under_a_running_stream_and_between_two_reads(
+    spark: SparkSession, nightly: tuple[Client, str], tmp_path: Path
+) -> None:
+    boom, credentials = nightly
+    options = {"credentials": credentials, "subscribe": "orders.eu"}
+
+    def read() -> int:
+        return spark.read.format("logboom").options(**options).load().count()
+
+    def written(count: int) -> bool:
+        ends = boom.admin.offsets("sums")
+        assert stream.exception() is None
+        return sum(end for _, end in ends.values()) >= count
+
+    assert read() == 100
+    stream = (
+        spark.readStream.format("logboom")
+        .options(**options, startingOffsets="earliest")
+        .load()
+        .select("value")
+        .writeStream.format("logboom")
+        .options(credentials=credentials, topic="sums", txnAppId="nightly-sums")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        wait_until(lambda: written(100), "the stream writes", 500.0)
+        old, pair = read_credentials(credentials), make_key_pair()
+        boom.admin.add_user_key("nightly", pair.public, label="second")
+        write_credentials(tmp_path / "second.toml", msgspec.structs.replace(old, key_pair=pair))
+        (tmp_path / "second.toml").replace(credentials)
+        # What the stream does next it does with the new key, so nobody needs the old one any more.
+        with boom.producer() as producer:
+            producer.send_many("orders.eu", [b"x"] * 10, queue=0).result(60)
+            wait_until(lambda: written(110), "the stream writes with the new key", 500.0)
+            boom.admin.remove_user_key("nightly", "initial")
+            producer.send_many("orders.eu", [b"x"] * 10, queue=0).result(60)
+        wait_until(lambda: written(120), "the stream writes without the old key", 500.0)
+    finally:
+        stream.stop()
+    assert read() == 120
+    assert sum(end for _, end in boom.admin.offsets("sums").values()) == 120

@@ -150,13 +150,16 @@ def test_a_wrong_batch_is_told_on_the_driver(
 
 
 def test_a_wrong_stream_is_told_on_the_driver(stream: Read, topic: str, tmp_path: Path) -> None:
-    def said(**options: str) -> str:
-        writer = stream(**options).writeStream.format("noop")
+    def said(schema: str = "", **options: str) -> str:
+        writer = stream(schema, **options).writeStream.format("noop")
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
         with pytest.raises(PySparkException) as caught:
             writer.start().awaitTermination()
+        # Where Spark makes a stream's reader, it hides an error behind one of its own.
+        assert "UnboundLocalError" not in str(caught.value)
         return reason(caught.value)
 
+    assert said("value string", subscribe=topic).startswith("column 'value' is binary, not string")
     assert said(subscribe="none-such").startswith("topic 'none-such' does not exist")
     assert said(subscribe=topic, endingOffsets="latest").startswith("endingOffsets has no meaning")
 

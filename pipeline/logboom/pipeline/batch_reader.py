@@ -7,11 +7,13 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from logboom.pipeline.clients import client
-from logboom.pipeline.cluster_offsets import QueueBounds
+from logboom.client import Client
+from logboom.pipeline.clients import again
+from logboom.pipeline.cluster_offsets import Bounds, QueueBounds
 from logboom.pipeline.data_loss import DataLossPolicy
 from logboom.pipeline.offset_ranges import OffsetRange, ranges
 from logboom.pipeline.partition_reader import read
+from logboom.pipeline.queue_offsets import Offsets
 from logboom.pipeline.record_batches import Field
 from logboom.pipeline.source_options import SourceOptions
 
@@ -29,10 +31,8 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[Any]:
         """Return one partition per queue, or as many as the options ask for."""
         options = self.options
-        cluster = QueueBounds(client(options.servers, options.timeout_s), options)
-        bounds = cluster.bounds()
+        bounds, start, end = again(options.servers, options.timeout_s, self._plan)
         losses = DataLossPolicy(fail=options.fail_on_data_loss)
-        start, end = cluster.start(bounds), cluster.end(bounds)
         # If the start is after the end, as with a group that is further than the end of a day,
         # nothing is requested, so nothing is lost.
         wanted = {
@@ -43,6 +43,11 @@ class BatchReader(DataSourceReader):
         start, end = losses.within(start, wanted, bounds, named=True)
         parts = ranges(start, end, options.min_partitions, options.max_records)
         return [InputPartition(part) for part in parts]
+
+    def _plan(self, boom: Client) -> tuple[Bounds, Offsets, Offsets]:
+        cluster = QueueBounds(boom, self.options)
+        bounds = cluster.bounds()
+        return bounds, cluster.start(bounds), cluster.end(bounds)
 
     def read(self, partition: Any) -> Iterator[Any]:
         """Yield the record batches of a partition."""

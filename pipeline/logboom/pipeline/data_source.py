@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from logboom.pipeline.source_options import SourceOptions, source_options
-from logboom.wire.errors import InvalidRequest
+from logboom.wire.errors import InvalidRequest, LogboomError
 
 if TYPE_CHECKING:
     from logboom.pipeline.record_batches import Field
@@ -79,14 +79,17 @@ class LogboomDataSource(DataSource):
         return BatchReader(options, fields)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name for it
-        """Return a stream read.
+        """Return a stream read; if an option or a column is invalid, one that says so.
 
-        Raises:
-            InvalidRequest: an option or a column is invalid.
+        Where Spark asks for this, it hides an error behind one of its own (UnboundLocalError). So the
+        reader raises it as soon as it is asked where to begin.
         """
-        from logboom.pipeline.stream_reader import StreamReader
+        from logboom.pipeline.stream_reader import RefusedStream, StreamReader
 
-        return StreamReader(*self._asked(schema, stream=True))
+        try:
+            return StreamReader(*self._asked(schema, stream=True))
+        except LogboomError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a batch write.

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from logboom.client import Client
-from logboom.pipeline.clients import client
+from logboom.pipeline.clients import again
 from logboom.pipeline.commit_target import CommitTarget, mark_of, reached
 from logboom.pipeline.queue_offsets import Offsets, TopicQueue
 from logboom.wire.errors import GroupError, LogboomError, UnknownResource
@@ -65,14 +65,17 @@ class GroupCommitListener(StreamingQueryListener):
     def _commit(self, mark: CommitTarget, offsets: Offsets) -> None:
         if not offsets or offsets == self._committed.get(mark):
             return
-        boom = client(mark.servers, mark.timeout_ms / 1000)
-        known = joined(boom, mark.group, {topic for topic, _ in offsets})
-        ahead: dict[TopicQueue | int, int] = {
-            place: offset for place, offset in offsets.items() if offset > known.get(place, -1)
-        }
-        if ahead:
-            boom.admin.reset_offsets(mark.group, ahead, dry_run=False)
+        again(mark.servers, mark.timeout_ms / 1000, lambda boom: _commit(boom, mark.group, offsets))
         self._committed[mark] = offsets
+
+
+def _commit(boom: Client, group: str, offsets: Offsets) -> None:
+    known = joined(boom, group, {topic for topic, _ in offsets})
+    ahead: dict[TopicQueue | int, int] = {
+        place: offset for place, offset in offsets.items() if offset > known.get(place, -1)
+    }
+    if ahead:
+        boom.admin.reset_offsets(group, ahead, dry_run=False)
 
 
 def joined(boom: Client, group: str, topics: set[str]) -> Offsets:

@@ -65,6 +65,12 @@ def limited_bytes(
     return found
 
 
+def shares(sizes: Mapping[TopicQueue, float], most: int) -> dict[TopicQueue, int]:
+    """Return `most` bytes divided among queues by the size of what waits in them."""
+    total = sum(sizes.values())
+    return {place: max(1, int(most * size / total)) for place, size in sizes.items() if size}
+
+
 def ranges(
     start: Offsets, end: Offsets, min_partitions: int = 0, max_records: int = 0
 ) -> list[OffsetRange]:

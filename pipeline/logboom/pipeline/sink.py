@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
-from logboom.client import ParkedHandle
-from logboom.pipeline.clients import client, producer
+from logboom.client import Client, ParkedHandle
+from logboom.pipeline.clients import again, producer
 from logboom.pipeline.joined_batches import Parked, join_batches
 from logboom.pipeline.sink_delivery import (
     CLOSED,
@@ -115,19 +115,34 @@ def publish(options: SinkOptions, messages: Iterable[Any]) -> None:
     unit, handles = _parked(messages)
     if unit is None:
         return
+    # To join and to decide once more changes nothing.
+    again(
+        options.servers,
+        options.timeout_s,
+        lambda boom: _publish(boom, options, unit, handles, messages),
+    )
+
+
+def _publish(
+    boom: Client,
+    options: SinkOptions,
+    unit: TransactionUnit,
+    handles: list[Any],
+    messages: list[Any],
+) -> None:
     written = [each for each in messages if isinstance(each, TaskCommit)]
     before = any(each.closed for each in written)
     if handles or (before and written[0].query):
         # A queue that had no part in the first decision accepts parked batches. A task that parks
         # nothing more may still be of another query, or fenced.
-        joined = handles and _joined(options, unit, written)
-        before |= _decide(options, unit, joined, written[0])
+        joined = handles and _joined(boom, options, unit, written)
+        before |= _decide(boom, options, unit, joined, written[0])
     if before and options.app_id:
         _tell_closed(options, unit)
 
 
 def _joined(
-    options: SinkOptions, unit: TransactionUnit, written: list[TaskCommit]
+    boom: Client, options: SinkOptions, unit: TransactionUnit, written: list[TaskCommit]
 ) -> list[ParkedHandle]:
     """Return handles that fit into a decision. There may be too many of small batches."""
     parked = [
@@ -135,8 +150,7 @@ def _joined(
         for one in written
         for handle, size in zip(one.handles, one.sizes, strict=True)
     ]
-    boom = client(options.servers, options.timeout_s)
-    sender = producer(options.servers, options.timeout_s)
+    sender = producer(boom, options.timeout_s)
     try:
         return join_batches(boom, sender, parked, options.compression)
     except TransactionError as error:
@@ -157,17 +171,18 @@ def _unparked(unit: TransactionUnit, error: TransactionError) -> TransactionErro
 
 
 def _decide(
-    options: SinkOptions, unit: TransactionUnit, handles: list[Any], by: TaskCommit
+    boom: Client,
+    options: SinkOptions,
+    unit: TransactionUnit,
+    handles: list[Any],
+    by: TaskCommit,
 ) -> bool:
     """Decide for the query of a task; whether somebody had before."""
-    boom = client(options.servers, options.timeout_s)
     app_id = application_id(options, unit)
     try:
         epoch = None
         if by.query:
-            epoch = epoch_of(
-                options.servers, options.timeout_s, app_id, by.query, by.run, options.replaces
-            )
+            epoch = epoch_of(boom, options.servers, app_id, by.query, by.run, options.replaces)
         return boom.decide(app_id, unit.sequence, handles, epoch=epoch).again
     except Refused as error:
         if error.code != "FENCED":
@@ -209,8 +224,12 @@ def drop(options: SinkOptions, messages: Iterable[Any]) -> None:
     try:
         unit, handles = _parked(messages)
         if unit is not None and handles:
-            boom = client(options.servers, options.timeout_s)
-            boom.decide(application_id(options, unit), unit.sequence, handles, commit=False)
+            app_id = application_id(options, unit)
+            again(
+                options.servers,
+                options.timeout_s,
+                lambda boom: boom.decide(app_id, unit.sequence, handles, commit=False),
+            )
     except LogboomError as error:
         # Spark is about to tell why the write failed; this must not hide it.
         LOG.warning("what a failed write has parked is left to the brokers: %s", error)

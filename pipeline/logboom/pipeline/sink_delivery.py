@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from logboom.client import ParkedHandle, Producer
+from logboom.client import Client, ParkedHandle, Producer
 from logboom.client.futures import wait
 from logboom.client.send.producer_batch import ProducerBatch
 from logboom.client.send.transaction_batches import TransactionBatches
@@ -137,13 +137,15 @@ def _sent(
     parks: TransactionBatches | None,
     attempt: int,
 ) -> Iterator[ProducerBatch]:
-    sender = producer(options.servers, options.timeout_s)
+    # One client for the whole task: it stays open until the next one asks for a client.
+    boom = client(options.servers, options.timeout_s)
+    sender = producer(boom, options.timeout_s)
     task = TaskContext.get()
     # Tasks of a write begin at neighbouring queues, and each write elsewhere: a small one fills one
     # queue.
     first = attempt + (0 if task is None else task.partitionId())
     now_ms = time.time_ns() // 1_000_000
-    batcher = Batcher(options, lambda topic: _queues(options, sender, topic), now_ms, first)
+    batcher = Batcher(options, lambda topic: _queues(options, boom, sender, topic), now_ms, first)
     unsettled: list[ProducerBatch] = []
     for topic, queue, batch, count in batcher.batches(record_batches):
         pile = sender.buffer.send_batch(topic, queue, batch, count, parks)
@@ -153,7 +155,7 @@ def _sent(
         yield pile
 
 
-def _queues(options: SinkOptions, sender: Producer, topic: str) -> int:
+def _queues(options: SinkOptions, boom: Client, sender: Producer, topic: str) -> int:
     known = sender.buffer.topics.get(topic)
     if known is None:
         try:
@@ -161,13 +163,12 @@ def _queues(options: SinkOptions, sender: Producer, topic: str) -> int:
         except UnknownResource:
             if not options.queues:
                 raise
-            _create(options, topic)
+            _create(options, boom, topic)
             known = sender.buffer.find_topic(topic)
     return len(known.queues)
 
 
-def _create(options: SinkOptions, topic: str) -> None:
-    boom = client(options.servers, options.timeout_s)
+def _create(options: SinkOptions, boom: Client, topic: str) -> None:
     try:
         boom.admin.create_topic(topic, queues=options.queues)
     except LogboomError as error:

@@ -11,15 +11,17 @@ continues in the same epoch.
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
+from typing import Final
 
-from logboom.pipeline.clients import client
+from logboom.client import Client
 from logboom.wire.transactions import MADE_UP
 
+_EPOCHS: Final[dict[tuple[str, str, str, str], int]] = {}
+"""The epochs that this process has taken."""
 
-@lru_cache(maxsize=1_024)
+
 def epoch_of(
-    servers: str, timeout_s: float, app_id: str, query: str, run: str, replaces: str = ""
+    boom: Client, servers: str, app_id: str, query: str, run: str, replaces: str = ""
 ) -> int:
     """Return the epoch in which a run of a query owns an application id.
 
@@ -29,12 +31,14 @@ def epoch_of(
         TransactionError: APPLICATION_TAKEN: the id belongs to another query.
         TimedOut: no name server answered.
     """
-    boom = client(servers, timeout_s)
+    key = (servers, app_id, run, replaces)
+    if key in _EPOCHS:
+        return _EPOCHS[key]
     whose = hashlib.sha256(f"{run} {app_id}".encode()).hexdigest()
     note = f"{MADE_UP}spark-run-{whose}"
     _, noted = boom.take_over(note)
-    if noted >= 0:
-        return noted
-    epoch, _ = boom.take_over(app_id, owner=query, replaces=replaces)
-    boom.decide(note, epoch, [])
-    return epoch
+    if noted < 0:
+        noted, _ = boom.take_over(app_id, owner=query, replaces=replaces)
+        boom.decide(note, noted, [])
+    _EPOCHS[key] = noted
+    return noted

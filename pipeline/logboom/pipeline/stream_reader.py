@@ -8,8 +8,9 @@ created only to be pickled for the tasks, so connections are made only when they
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -22,15 +23,19 @@ from pyspark.sql.streaming.datasource import (
 
 from logboom.client import Client
 from logboom.client.lookout import Lookout
-from logboom.pipeline.clients import client
+from logboom.pipeline.clients import again, client
 from logboom.pipeline.cluster_offsets import Bounds, QueueBounds, moves
 from logboom.pipeline.commit_target import marked
 from logboom.pipeline.data_loss import DataLossPolicy
-from logboom.pipeline.offset_ranges import OffsetRange, limited, limited_bytes, ranges
+from logboom.pipeline.offset_ranges import OffsetRange, limited, limited_bytes, ranges, shares
 from logboom.pipeline.partition_reader import read
 from logboom.pipeline.queue_offsets import Offsets, TopicQueue, from_json, to_json
 from logboom.pipeline.record_batches import Field
 from logboom.pipeline.source_options import SourceOptions
+from logboom.wire.columns import Columns
+from logboom.wire.errors import LogboomError
+
+T = TypeVar("T")
 
 NEWS_S: Final = 2.0
 """How long to wait for news of an unknown queue: nodes answer WATCH every second."""
@@ -69,9 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         asks anew.
         """
         if self._initial is None:
-            cluster = self._cluster()
-            bounds = cluster.bounds()
-            self._initial = cluster.start(bounds)
+            bounds, self._initial = self._again(self._find_start)
             self._moves = moves(self.options.starting, self._initial, bounds)
         return to_json(self._initial)
 
@@ -86,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name for it
         """Prepare to read everything that exists now, and nothing after it."""
         # It is not known yet whether this is a new query, whose topics have to exist.
-        self._target = _ends(self._cluster().bounds(lossy=not self.options.fail_on_data_loss))
+        self._target = _ends(self._again(self._look_now))
 
     def latestOffset(  # noqa: N802 - Spark's name for it
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
@@ -152,8 +155,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _client(self) -> Client:
         return client(self.options.servers, self.options.timeout_s)
 
-    def _cluster(self) -> QueueBounds:
-        return QueueBounds(self._client(), self.options)
+    def _again(self, work: Callable[[Client], T]) -> T:
+        return again(self.options.servers, self.options.timeout_s, work)
+
+    def _find_start(self, boom: Client) -> tuple[Bounds, Offsets]:
+        cluster = QueueBounds(boom, self.options)
+        bounds = cluster.bounds()
+        return bounds, cluster.start(bounds)
+
+    def _look_now(self, boom: Client) -> Bounds:
+        return QueueBounds(boom, self.options).bounds(lossy=not self.options.fail_on_data_loss)
 
     def _bounds(self, known: Offsets) -> Bounds:
         """Return what the queues hold, including all known queues that still exist.
@@ -161,9 +172,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         The client may learn of a queue later than the writer of the checkpoint.
         """
         deadline = time.monotonic() + NEWS_S
-        lossy = not self.options.fail_on_data_loss
         while True:
-            bounds = self._cluster().bounds(lossy=lossy)
+            bounds = self._again(self._look_now)
             if known.keys() <= bounds.keys() or time.monotonic() >= deadline:
                 return bounds
             # The client learns of topics automatically, but does not notify this loop.
@@ -217,7 +227,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.max_offsets:
             ends = limited(there, ends, options.max_offsets)
         if options.max_bytes:
-            ends = limited_bytes(there, ends, options.max_bytes, self._sizes(there, ends))
+            ends = self._within_bytes(there, ends, options.max_bytes)
         return ends
 
     def _first_read(self, begin: Offsets, place: TopicQueue, end: int) -> int:
@@ -229,18 +239,92 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         at = begin.get(place, first)
         return first if at > end else max(at, first)
 
+    def _within_bytes(self, begin: Offsets, ends: Offsets, most: int) -> Offsets:
+        """Return where to stop so that at most about `most` bytes are read.
+
+        The brokers know how far some bytes go. Where they do not, because it is a part that only
+        compaction keeps or they run an older release, it is guessed from the first batch.
+        """
+        waiting = {place: at for place, at in begin.items() if ends[place] > at}
+        far = self._ahead(waiting, dict.fromkeys(waiting, most))
+        unknown = {place: at for place, at in waiting.items() if place not in far}
+        guessed = self._sizes(unknown, ends)
+        sizes = {
+            place: guessed.get(place, 0.0) * (ends[place] - at) for place, at in unknown.items()
+        }
+        for place, (offset, size) in far.items():
+            at = begin[place]
+            sizes[place] = size * min(1.0, (ends[place] - at) / max(1, offset - at))
+        if sum(sizes.values()) > most:
+            share = shares(sizes, most)
+            far = self._ahead({place: begin[place] for place in far}, share)
+            for place, at in unknown.items():
+                only = {place: ends[place]}
+                ends |= limited_bytes({place: at}, only, share.get(place, most), guessed)
+        return {
+            place: min(end, far[place][0]) if place in far else end for place, end in ends.items()
+        }
+
+    def _ahead(
+        self, begin: Offsets, most: Mapping[TopicQueue, int]
+    ) -> dict[TopicQueue, tuple[int, int]]:
+        """Ask how far some bytes go from these offsets, and how many they are, where it is known."""
+        found: dict[TopicQueue, tuple[int, int]] = {}
+        for topic in dict.fromkeys(topic for topic, _ in begin):
+            begins = {queue: at for (of, queue), at in begin.items() if of == topic}
+            room = {queue: most.get((topic, queue), 1) for queue in begins}
+            told = self._again(partial(_offsets_ahead, topic, begins, room))
+            found |= {(topic, queue): pair for queue, pair in told.items()}
+        return found
+
     def _sizes(self, begin: Offsets, ends: Offsets) -> dict[TopicQueue, float]:
         """Return the message sizes of queues with a backlog, from the first batch of it."""
-        boom = self._client()
         sizes = {}
-        for place, end in ends.items():
-            if end > begin[place]:
-                found = boom.pull(
-                    *place, begin[place], max_messages=1, read_compacted=True
-                ).columns()
+        for place, at in begin.items():
+            if ends[place] > at:
+                found = self._again(partial(_first_batch, place, at))
                 if found:
                     sizes[place] = found[0].head.length / found[0].head.count
         return sizes
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream whose options or columns are invalid: whatever Spark asks, it raises that error."""
+
+    def __init__(self, error: LogboomError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name for it
+        """Raise the error."""
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name for it
+        """Raise the error."""
+        raise self._error
+
+    def latestOffset(  # noqa: N802 - Spark's name for it
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Raise the error."""
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
+        """Raise the error."""
+        raise self._error
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        """Raise the error."""
+        raise self._error
+
+
+def _offsets_ahead(
+    topic: str, begins: dict[int, int], room: dict[int, int], boom: Client
+) -> dict[int, tuple[int, int]]:
+    return boom.admin.offsets_ahead(topic, begins, room)
+
+
+def _first_batch(place: TopicQueue, at: int, boom: Client) -> list[Columns]:
+    return boom.pull(*place, at, max_messages=1, read_compacted=True).columns()
 
 
 def _ends(bounds: Bounds) -> Offsets:
