@@ -130,6 +130,12 @@ Compaction: TypeAlias = Annotated[
         "--compacted`. off: forget what retention has removed from the log."
     ),
 ]
+DeleteRetention: TypeAlias = Annotated[
+    T,
+    Parameter(
+        help="How long compaction keeps a tombstone after the log has dropped it: 12h, 30d, or 0s."
+    ),
+]
 DispatchBytes: TypeAlias = Annotated[T, Parameter(help="The same in bytes: 512k, 10m, any.")]
 DispatchMessages: TypeAlias = Annotated[
     T,

@@ -14,6 +14,7 @@ from logboom.cli.output import note, show, show_json
 from logboom.cli.parameters import (
     Compaction,
     Confirmed,
+    DeleteRetention,
     DispatchBytes,
     DispatchMessages,
     MaxMessage,
@@ -59,6 +60,7 @@ def create(
     max_message: MaxMessage[str] = "4m",
     unclean_election: Annotated[UncleanElection[bool], Parameter(negative="")] = False,
     compaction: Compaction[Switch] = "off",
+    delete_retention: DeleteRetention[str] = "1d",
     dispatch_messages: DispatchMessages[int] = 0,
     dispatch_bytes: DispatchBytes[str] = "any",
     servers: Servers = None,
@@ -85,6 +87,7 @@ def create(
         max_message_bytes=size_bytes(max_message),
         unclean_election=unclean_election,
         compaction=compaction == "on",
+        delete_retention_ms=duration_ms(delete_retention),
         dispatch_messages_per_s=dispatch_messages,
         dispatch_bytes_per_s=max(0, size_bytes(dispatch_bytes)),
     )
@@ -177,8 +180,19 @@ def _settings_line(topic: TopicView) -> str:
         f"messages up to {bytes_text(message_limit(topic))}, "
         f"min in sync {config.min_in_sync or 'majority'}"
         f"{', unclean election' if config.unclean_election else ''}"
-        f"{', compacted' if config.compaction else ''}"
+        f"{_compaction_text(config)}"
         f"{_dispatch_text(config)}"
+    )
+
+
+def _compaction_text(config: TopicConfig) -> str:
+    if not config.compaction:
+        return ""
+    kept = config.delete_retention_ms
+    return (
+        f", compacted, tombstones kept for {duration_text(kept)} after the log"
+        if kept
+        else ", compacted"
     )
 
 
@@ -201,6 +215,7 @@ def alter(
     max_message: MaxMessage[str | None] = None,
     unclean_election: UncleanElection[bool | None] = None,
     compaction: Compaction[Switch | None] = None,
+    delete_retention: DeleteRetention[str | None] = None,
     dispatch_messages: DispatchMessages[int | None] = None,
     dispatch_bytes: DispatchBytes[str | None] = None,
     wait: Wait = False,
@@ -233,6 +248,7 @@ def alter(
         "max_message_bytes": None if max_message is None else size_bytes(max_message),
         "unclean_election": unclean_election,
         "compaction": None if compaction is None else compaction == "on",
+        "delete_retention_ms": None if delete_retention is None else duration_ms(delete_retention),
         "dispatch_messages_per_s": dispatch_messages,
         "dispatch_bytes_per_s": (
             None if dispatch_bytes is None else max(0, size_bytes(dispatch_bytes))

@@ -198,8 +198,19 @@ class LogTrimmer:
         share, self._to_trim = self._to_trim[:SHARE], self._to_trim[SHARE:]
         for key in share:
             replica = self._queues.replicas.get(key)
-            if replica is not None and replica.damage is None and self._trim(replica, turn):
+            if replica is None or replica.damage is not None:
+                continue
+            more = self._forget_tombstones(replica, turn)
+            if self._trim(replica, turn) or more:
                 self._to_trim.append(key)
+
+    def _forget_tombstones(self, replica: Replica, turn: BrokerTurn) -> bool:
+        """Remove tombstones that compaction has kept long enough; True if there may be more."""
+        try:
+            return self._compactor.forget_tombstones(replica, turn)
+        except DataDamaged as error:
+            self._compactor.broken(replica, error, turn)
+            return False
 
     def _trim(self, replica: Replica, turn: BrokerTurn) -> bool:
         """Trim a log by the topic's retention, or a follower's by its leader's log start."""

@@ -21,6 +21,8 @@ from logboom.wire.messages import (
     VersionsDescribed,
 )
 from logboom.wire.operation_commands import AlterSettings, EndFilling, RaiseFeatures, SetBrokerMode
+from logboom.wire.transactions import OpenApplication
+from logboom.wire.view import TopicConfig
 from tests.unit.metadata.name_servers import Group
 
 BEFORE = NewTerm(1, "name-1", "founded by the release before", 0)
@@ -199,6 +201,10 @@ def test_commands_have_the_level_of_what_they_need() -> None:
         (NewTerm(1, "n", "x", 0, 1), 1),
         (RemoveBroker("a"), 0),
         (AlterTopic("t", 3, None, 0), 0),
+        (AlterTopic("t", None, TopicConfig(), 0), 0),
+        (AlterTopic("t", None, TopicConfig(delete_retention_ms=1), 0), 1),
+        (OpenApplication("a", 0), 0),
+        (OpenApplication("a", 0, "query 1"), 1),
         (RaiseFeatures(1, 0), 1),
     ]
     for command, level in commands:

@@ -18,6 +18,8 @@ RECOVERY_SHIFT: Final = 24
 """Epochs of a queue or an application between two recoveries, as a power of two: none has so many."""
 MAX_RECOVERIES: Final = 100
 """Recoveries that leave room for epochs, which have 32 bits."""
+DELETE_RETENTION_MS: Final = 86_400_000
+"""How long tombstones are kept by default after the log: a day, as in Kafka."""
 
 
 def first_epoch(recoveries: int) -> int:
@@ -49,6 +51,8 @@ class TopicConfig(Struct, frozen=True, array_like=True, gc=False):
     limit."""
     dispatch_bytes_per_s: int = 0
     """The same in bytes of stored batches."""
+    delete_retention_ms: int = DELETE_RETENTION_MS
+    """How long compaction keeps a tombstone after retention has removed it from the log."""
 
 
 class QueueLoss(Struct, frozen=True, array_like=True, gc=False):

@@ -29,6 +29,7 @@ from logboom.wire.group_commands import GroupCommand
 from logboom.wire.listeners import ListenerView
 from logboom.wire.operation_commands import OperationCommand
 from logboom.wire.transactions import OpenApplication, TransactionCommand
+from logboom.wire.view import DELETE_RETENTION_MS
 
 ENTRY_FORMAT: Final = 8
 """Newest format of `LogEntry` that is read. Format 2 added the commands of consumer groups, 3 those
@@ -127,6 +128,11 @@ def level_of(command: AnyLogCommand) -> int:
         or (isinstance(command, AlterTopic) and command.replicas is not None)
         or (isinstance(command, RemoveBroker) and command.accept_loss)
         or (isinstance(command, OpenApplication) and command.owner != "")
+        or (
+            isinstance(command, CreateTopic | AlterTopic)
+            and command.config is not None
+            and command.config.delete_retention_ms != DELETE_RETENTION_MS
+        )
     )
 
 

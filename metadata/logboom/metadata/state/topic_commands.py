@@ -289,6 +289,8 @@ def _refuse_config(config: TopicConfig, replicas: int) -> CommandOutcome | None:
         fault = f"retention_bytes {config.retention_bytes}: give 1 or more, or -1 for no bound"
     elif not 1 <= config.max_message_bytes <= MAX_BATCH_BYTES:
         fault = f"max_message_bytes {config.max_message_bytes}: give 1 to {MAX_BATCH_BYTES}"
+    elif config.delete_retention_ms < 0:
+        fault = f"delete_retention_ms {config.delete_retention_ms}: give 0 or more"
     elif min(config.dispatch_messages_per_s, config.dispatch_bytes_per_s) < 0:
         fault = "a dispatch rate is 0 (no limit) or more per second"
     return None if fault is None else refused("INVALID_ARGUMENT", fault)

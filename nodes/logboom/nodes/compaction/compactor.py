@@ -97,6 +97,7 @@ class Compactor(Service):
             topic = self._routes.topics.get(name)
             for replica in self._queues.held(name) if topic is not None else ():
                 if topic is not None and replica.topic_id == topic.id:
+                    replica.compaction.keeps_tombstones_ms = topic.config.delete_retention_ms
                     self._follow(replica, topic.config.compaction, turn)
 
     def _follow(self, replica: Replica, wanted: bool, turn: BrokerTurn) -> None:
@@ -199,5 +200,17 @@ class Compactor(Service):
             return True
         storage = self._queues.storage
         return compaction.may_stage(turn.writes) and compact_copies.stage_survivors(
-            replica, storage, turn.writes, until
+            replica, storage, turn.writes, until, turn.now.wall_ms
+        )
+
+    def forget_tombstones(self, replica: Replica, turn: BrokerTurn) -> bool:
+        """Remove tombstones that were kept long enough after the log; True if there may be more.
+
+        Raises:
+            DataDamaged: see `broken`.
+        """
+        if not replica.compaction.on or not replica.compaction.may_stage(turn.writes):
+            return False
+        return compact_copies.forget_tombstones(
+            replica, self._queues.storage, turn.writes, turn.now.wall_ms
         )

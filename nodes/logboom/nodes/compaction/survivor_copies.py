@@ -1,20 +1,27 @@
 """Copies of survivors, made before retention removes them from the log.
 
-They are also sent to replicas whose log begins after these messages. A tombstone is kept as long as
-the log contains it, and so is a message without a key: neither is copied. A key whose tombstone was
-removed is forgotten.
+They are also sent to replicas whose log begins after these messages. A message without a key is kept
+as long as the log contains it: it is not copied. A tombstone is copied, and removed from the copy
+`delete_retention_ms` later; its key is forgotten then. So a reader that is not further behind the
+log's start than that misses none. Each replica does so by its own clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from logboom.nodes.compaction.compacted_reader import read_survivors
 from logboom.nodes.log.keys import queue_key
 from logboom.nodes.log.storage import Storage, WriteSet
-from logboom.nodes.replica.compaction_rows import offset_key, offset_of
-from logboom.nodes.replica.compaction_update import CompactionUpdate, check_copy
+from logboom.nodes.replica.compaction_rows import (
+    offset_key,
+    offset_of,
+    put_tombstones,
+    tombstones_key,
+)
+from logboom.nodes.replica.compaction_update import CompactionUpdate, check_copy, copy_at
 from logboom.nodes.replica.offset_set import offsets_of
 from logboom.nodes.replica.replica import Replica
 from logboom.wire.batch import open_batch, validate_batch
@@ -30,6 +37,8 @@ PAGE_BYTES: Final = 1024 * 1024
 """Approximate bytes of copies in one answer to a follower; at least one copy."""
 PAGE_MESSAGES: Final = 2_048
 """Maximum number of survivors in one answer."""
+COPIES: Final = 8
+"""Copies from which one call removes tombstones."""
 
 
 def window(replica: Replica, storage: Storage, until: int) -> tuple[int, int]:
@@ -48,7 +57,9 @@ def window(replica: Replica, storage: Storage, until: int) -> tuple[int, int]:
     return min(until, found.next_offset), sum(map(len, found.batches))
 
 
-def stage_survivors(replica: Replica, storage: Storage, writes: WriteSet, until: int) -> bool:
+def stage_survivors(
+    replica: Replica, storage: Storage, writes: WriteSet, until: int, now_ms: int
+) -> bool:
     """Stage copies of the survivors between the log's start and `until`, at which a batch ends.
 
     Return False, with nothing staged, if some of them cannot be read yet.
@@ -65,24 +76,82 @@ def stage_survivors(replica: Replica, storage: Storage, writes: WriteSet, until:
         at = found.next_offset
         for batch in found.batches:
             head = validate_batch(batch)
-            _forget_mortal(changes, batch, head)
+            if _forget_mortal(
+                changes, batch, head, keeps=replica.compaction.keeps_tombstones_ms > 0
+            ):
+                put_tombstones(writes, replica.key, now_ms, head.base_offset)
             changes.copy(head.base_offset, head, batch)
     changes.stage(writes)
     replica.compaction.stage(writes)
     return True
 
 
-def _forget_mortal(changes: CompactionUpdate, batch: bytes, head: BatchHead) -> None:
-    """Remove messages that are not kept longer than the log contains them."""
+def _forget_mortal(
+    changes: CompactionUpdate, batch: bytes, head: BatchHead, *, keeps: bool
+) -> bool:
+    """Remove messages that are not kept longer than the log contains them.
+
+    Args:
+        keeps: whether tombstones are kept for a while; True is returned if there are any.
+    """
     if head.has(Attribute.KEYS) and not head.has(Attribute.NULL_KEYS | Attribute.NULL_VALUES):
-        return
+        return False
+    kept = False
     base = head.base_offset
     columns = open_batch(batch, head)
     for offset in offsets_of(changes.bits(base, head.next_offset), base):
         key = columns.key(offset - base)
-        if key is None or columns.value(offset - base) is None:
+        if key is None:
             changes.clear(offset, 0)
-            if key is not None:
+        elif columns.value(offset - base) is None:
+            kept = keeps
+            if not keeps:
+                changes.clear(offset, 0)
+                changes.forget(key)
+    return kept
+
+
+def forget_tombstones(replica: Replica, storage: Storage, writes: WriteSet, now_ms: int) -> bool:
+    """Stage the removal of tombstones whose time is over, from some copies; True if there were any.
+
+    Raises:
+        DataDamaged: a copy or a row cannot be read.
+    """
+    ids, compaction = replica.key, replica.compaction
+    due_ms = now_ms - compaction.keeps_tombstones_ms
+    changes = CompactionUpdate(storage, ids)
+    first, last = tombstones_key(ids, 0), tombstones_key(ids, due_ms + 1)
+    found = (
+        [key for key, _ in islice(storage.scan("compact", first, last), COPIES)]
+        if due_ms >= 0
+        else []
+    )
+    for row in found:
+        _forget_in_copy(changes, offset_of(row), replica.start)
+        writes.delete("compact", row)
+    # The clock was ahead when these were copied: their time begins now.
+    first, last = tombstones_key(ids, now_ms + 1), queue_key(*ids, b"u")
+    ahead = [key for key, _ in islice(storage.scan("compact", first, last), COPIES)]
+    for row in ahead:
+        put_tombstones(writes, ids, now_ms, offset_of(row))
+        writes.delete("compact", row)
+    if found:
+        changes.stage(writes)
+        compaction.stage(writes)
+    return bool(found)
+
+
+def _forget_in_copy(changes: CompactionUpdate, base: int, log_start: int) -> None:
+    """Remove the tombstones of a copy, unless they or the copy were superseded before."""
+    if changes.copied(base) is None:
+        return
+    batch, head = copy_at(changes, base)
+    columns = open_batch(batch, head)
+    for offset in offsets_of(changes.bits(base, head.next_offset), base):
+        key = columns.key(offset - base)
+        if key is not None and columns.value(offset - base) is None:
+            changes.clear(offset, log_start)
+            if changes.latest(key) == offset:
                 changes.forget(key)
 
 
@@ -144,6 +213,7 @@ def stage_copy_page(
     frames: Sequence[Frame],
     bits: Sequence[bytes],
     next_offset: int,
+    now_ms: int,
 ) -> None:
     """Stage a page of the leader's copies, except keys of which this replica has later messages.
 
@@ -162,26 +232,38 @@ def stage_copy_page(
         live = int.from_bytes(shown, "little") if shown else (1 << head.count) - 1
         if head.is_control or live >> head.count:
             raise DamagedBatch("a page of copies does not hold together: ask again")
-        _take_one(changes, batch, head, live, start)
+        if _take_one(changes, batch, head, live, start, keeps=compaction.keeps_tombstones_ms > 0):
+            put_tombstones(writes, replica.key, now_ms, head.base_offset)
     compaction.lacks = next_offset if next_offset < start else None
     changes.stage(writes)
     compaction.stage(writes)
 
 
 def _take_one(
-    changes: CompactionUpdate, batch: bytes, head: BatchHead, live: int, log_start: int
-) -> None:
+    changes: CompactionUpdate,
+    batch: bytes,
+    head: BatchHead,
+    live: int,
+    log_start: int,
+    *,
+    keeps: bool,
+) -> bool:
+    """Take in a copy; True if tombstones of it are kept for a while."""
     base, columns = head.base_offset, open_batch(batch, head)
+    kept = False
     for offset in offsets_of(live, base):
         if offset >= log_start:
-            return
+            break
         key = columns.key(offset - base)
         if key is None:
             continue
-        # A tombstone supersedes earlier messages, and is itself not kept.
+        # A tombstone supersedes earlier messages, whether it is itself kept or not.
         if changes.enter(key, offset, log_start):
-            if columns.value(offset - base) is None:
+            ends = columns.value(offset - base) is None
+            if ends and not keeps:
                 changes.forget(key)
             else:
                 changes.set_bits(offset, 1, 1)
+                kept |= ends
     changes.copy(base, head, batch)
+    return kept

@@ -9,6 +9,7 @@ After (topic id, queue):
 | `b`, block u64 | survivors among 8,192 offsets, as `ack_set` packs a block                    |
 | `n`, offset u64 | of a copy that begins there: messages u32, survivors when it was written u32 |
 | `m`, offset u64 | the copy itself: a batch, with checksums of its own and no other            |
+| `t`, time u64 (ms), offset u64 | empty: since then the copy that begins there has tombstones  |
 
 A *survivor* is a message that no later message with its key has superseded. Copies hold survivors
 that the log no longer holds. A row whose checksum is wrong is not used: everything is derived
@@ -191,6 +192,17 @@ class CompactionRows:
             DataDamaged: the store cannot read it.
         """
         return self.storage.get("compact", offset_key(self.ids, b"m", base))
+
+
+def put_tombstones(writes: WriteSet, ids: Ids, since_ms: int, base: int) -> None:
+    """Stage that a copy has tombstones, which are kept for a while from a time on."""
+    writes.put("compact", tombstones_key(ids, since_ms, base), b"")
+
+
+def tombstones_key(ids: Ids, since_ms: int, base: int = 0) -> bytes:
+    """Build the key of the row of a copy with tombstones; its value is empty."""
+    at = _OFFSET.pack(min(max(0, since_ms), _LAST))
+    return queue_key(*ids, b"t" + at + _OFFSET.pack(base))
 
 
 def block_bits(key: bytes, stored: bytes) -> int:

@@ -15,6 +15,7 @@ from logboom.nodes.replica.compaction_rows import CompactionCheckpoint, offset_k
 from logboom.nodes.replica.offset_set import BLOCK, BLOCK_BITS
 from logboom.wire.columns import Columns
 from logboom.wire.errors import DataDamaged
+from logboom.wire.view import DELETE_RETENTION_MS
 
 
 class CompactionState:
@@ -33,6 +34,8 @@ class CompactionState:
         """Where the entry that contains `reach` begins, once it was searched for."""
         self.opened: tuple[int, Columns] | None = None
         """The batch that the last step did not finish, by its first offset."""
+        self.keeps_tombstones_ms = DELETE_RETENTION_MS
+        """How long a tombstone is kept after the log (`delete_retention_ms` of the topic)."""
         self._staged: WriteSet | None = None
 
     def load(self, storage: Storage, log_start: int) -> None:

@@ -490,7 +490,15 @@ class ReplicaFetchers(Service):
             fetcher.changed[replica.key] = None
             return False
         copies, storage = frames[answer.frames :], self._queues.storage
-        stage_copy_page(replica, storage, turn.writes, copies, answer.survivors, answer.copied)
+        stage_copy_page(
+            replica,
+            storage,
+            turn.writes,
+            copies,
+            answer.survivors,
+            answer.copied,
+            turn.now.wall_ms,
+        )
         self._space.wrote(sum(map(len, copies)))
         self._stats.count("copies_fetched", len(copies))
         return True

@@ -175,7 +175,13 @@ class RestoreHandler(Service):
         frames: list[Frame] = list(split_entries(content))
         before = compaction.lacks
         stage_copy_page(
-            replica, self._queues.storage, turn.writes, frames, survivors, message.copied
+            replica,
+            self._queues.storage,
+            turn.writes,
+            frames,
+            survivors,
+            message.copied,
+            turn.now.wall_ms,
         )
         if frames and compaction.lacks is None:
             # What is staged cannot be read before the next turn, and followers would be told that

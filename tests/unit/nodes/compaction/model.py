@@ -33,6 +33,8 @@ class CompactedLog(Log):
     def __init__(self) -> None:
         super().__init__()
         self.replica.leader_epoch = 1
+        self.now_ms = 1_000_000_000_000
+        """Its clock."""
         writes = WriteSet()
         self.replica.compaction.begin(writes, 0, leads=True)
         self.commit(writes)
@@ -83,12 +85,21 @@ class CompactedLog(Log):
         if not ends:
             return
         writes = WriteSet()
-        assert compact_copies.stage_survivors(replica, storage, writes, ends[-1])
+        assert compact_copies.stage_survivors(replica, storage, writes, ends[-1], self.now_ms)
         size = sum(len(batch) for batch in found[len(ends) :])
         record = msgspec.structs.replace(replica.record(), start=ends[-1], size=size)
         stage_removal(writes, *replica.key, record, replica.index)
         replica.trimmed(record.start, record.size)
         self.commit(writes)
+
+    def forget_tombstones(self) -> None:
+        """Those whose time is over are removed."""
+        while True:
+            writes = WriteSet()
+            more = compact_copies.forget_tombstones(self.replica, self.storage, writes, self.now_ms)
+            self.commit(writes)
+            if not more:
+                return
 
     def restart(self) -> None:
         """Another process opens the store."""
@@ -113,7 +124,7 @@ class CompactedLog(Log):
             if page is None:
                 return
             writes = WriteSet()
-            args = (page.frames, page.bits, page.next_offset)
+            args = (page.frames, page.bits, page.next_offset, self.now_ms)
             compact_copies.stage_copy_page(replica, self.storage, writes, *args)
             self.commit(writes)
 

@@ -16,6 +16,7 @@ from logboom.wire.batch import open_batch
 from tests.thorough import examples, seeds
 from tests.unit.nodes.compaction.model import CompactedLog, Row, table_of
 
+DAY_MS = 86_400_000
 KEYS = (b"a", b"b", b"c", b"d", b"e", b"f", None)
 CODECS = ("none", "lz4", "zstd")
 
@@ -32,6 +33,8 @@ class Author:
         """The greatest horizon that there ever was."""
         self.reader = (0, dict[bytes, bytes]())
         """Where a reader stands that goes on now and then, and its table."""
+        self.told_ms = self.leader.now_ms
+        """When it was last not behind the log's start, or began."""
 
     def send(self) -> None:
         """One batch of anything."""
@@ -69,6 +72,7 @@ class Author:
     def lose_disk(self) -> None:
         """The follower begins with nothing."""
         self.follower = CompactedLog()
+        self.follower.now_ms = self.leader.now_ms
 
     def step(self) -> None:
         """Anything that may happen."""
@@ -99,6 +103,10 @@ class Author:
                 one.commit(writes)
             case "go on":
                 self.go_on(leader)
+            case "time":
+                self.leader.now_ms += rng.choice((1, DAY_MS // 3, DAY_MS))
+                self.follower.now_ms = self.leader.now_ms
+                one.forget_tombstones()
         both = (self.leader.replica, self.follower.replica)
         self.compacted = max(self.compacted, *(each.compaction.reach for each in both))
 
@@ -106,14 +114,22 @@ class Author:
         """The reader reads some more; one that fell behind the log's start may have missed the
         end of a key, and begins anew."""
         offset, table = self.reader
-        if 0 < offset < log.replica.start:
+        if not self.is_told(log):
             offset, table = 0, {}
+            self.told_ms = log.now_ms
         for _ in range(self.rng.randint(1, 5)):
             if offset >= log.replica.readable.offset:
                 break
             rows, offset = log.read(offset, self.rng.randint(1, 4))
             table = table_of(rows, table)
         self.reader = (offset, table)
+        if offset >= log.replica.start:
+            self.told_ms = log.now_ms
+
+    def is_told(self, log: CompactedLog) -> bool:
+        """Whether the reader misses no tombstone: these are kept for a day after the log."""
+        offset = self.reader[0]
+        return not 0 < offset < log.replica.start or log.now_ms - self.told_ms < DAY_MS
 
     def check(self, log: CompactedLog) -> None:
         """What a reader of this replica must see."""
@@ -129,11 +145,12 @@ class Author:
         assert table_of(rows) == expected
         if log is self.leader:
             offset, table = self.reader
-            if offset <= end and (offset == 0 or offset >= log.replica.start):
+            if offset <= end and self.is_told(log):
                 assert table_of(log.read_all(offset), table) == expected
 
 
 OTHERS = (
+    "time",
     "control",
     "expire",
     "expire",
@@ -167,6 +184,8 @@ def test_below_the_horizon_nothing_superseded_is_seen(seed: int) -> None:
     log = author.leader
     log.finish()
     assert log.replica.compaction.reach == log.replica.readable.offset
+    log.now_ms += DAY_MS
+    log.forget_tombstones()
     rows = log.read_all(0)
     keys = [key for _, key, _ in rows if key is not None]
     assert len(keys) == len(set(keys))

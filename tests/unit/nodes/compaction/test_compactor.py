@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from logboom.nodes.log.keys import Position, queue_key
@@ -17,7 +18,8 @@ from tests.unit.nodes.test_broker_rules import replicated
 
 BOTH = (ME, "broker-2")
 COMPACTED = TopicConfig(retention_ms=-1, compaction=True)
-SHORT = TopicConfig(retention_ms=-1, retention_bytes=1, compaction=True)
+SHORT = TopicConfig(retention_ms=-1, retention_bytes=1, compaction=True, delete_retention_ms=60_000)
+AT_ONCE = msgspec.structs.replace(SHORT, delete_retention_ms=0)
 LETTER = len(queue_key(0, 0))
 
 
@@ -95,7 +97,7 @@ def test_a_reader_gets_the_latest_and_waits_at_the_horizon() -> None:
 
 def test_a_reader_is_moved_past_what_nothing_survives_of() -> None:
     rig = Rig()
-    rig.lead(config=SHORT)
+    rig.lead(config=AT_ONCE)
     client = rig.client()
     client.ask(produce(), [keyed([b"a"], None)])
     client.ask(produce(), [keyed([None])])
@@ -117,7 +119,7 @@ def test_a_topic_that_is_not_compacted_is_read_as_it_is() -> None:
     assert rows(rig, b"c") == {}
 
 
-def test_retention_leaves_copies_and_no_tombstones() -> None:
+def test_retention_leaves_copies_and_for_a_while_tombstones() -> None:
     rig = filled(SHORT)
     client = rig.client()
     client.ask(produce(), [keyed([b"c"], None)])
@@ -125,8 +127,18 @@ def test_retention_leaves_copies_and_no_tombstones() -> None:
     client.ask(produce(), [keyed([b"f"])])
     rig.settle(12.0)
     assert rig.replica().start == 8
+    # Who has read up to 4 is told that c has ended, though the log has dropped that.
+    assert read(rig) == [2, 4, 5, 6, 7, 8]
+    assert rows(rig, b"t")
+    rig.wall_ms += 59_000
+    rig.settle(30.0)
+    assert read(rig, 5) == [5, 6, 7, 8]
+    rig.wall_ms += 1_000
+    rig.settle(30.0)
     assert read(rig) == [2, 4, 5, 7, 8]
     assert read(rig, 5) == [5, 7, 8]
+    assert rows(rig, b"t") == {}
+    assert not [key for key in rows(rig, b"k") if key.endswith(b"c")]
     # Everybody else goes on from the log's start.
     client.ask(Pull(0, 30_000, "flights", 0, 0, 1 << 20, 0))
     assert client.answer().status == "OFFSET_ILLEGAL"
@@ -134,6 +146,22 @@ def test_retention_leaves_copies_and_no_tombstones() -> None:
     again.lead(epoch=2, config=SHORT)
     again.settle(1.0)
     assert read(again) == [2, 4, 5, 7, 8]
+
+
+def test_tombstones_are_not_kept_for_as_long_as_a_clock_was_ahead() -> None:
+    rig = filled(SHORT)
+    rig.wall_ms += 400 * 86_400_000
+    rig.client().ask(produce(), [keyed([b"c"], None)])
+    rig.client().ask(produce(), [keyed([b"e"])])
+    rig.settle(12.0)
+    assert 6 in read(rig)
+    rig.wall_ms -= 400 * 86_400_000
+    for _ in range(2):
+        rig.settle(30.0)
+        rig.wall_ms += 60_000
+    rig.settle(30.0)
+    assert 6 not in read(rig)
+    assert rows(rig, b"t") == {}
 
 
 def test_turned_off_all_of_it_goes_and_turned_on_it_begins_anew() -> None:
