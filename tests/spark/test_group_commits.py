@@ -13,17 +13,19 @@ from types import SimpleNamespace
 import pytest
 
 from logboom.client import Client
-from logboom.pipeline.commit_target import MARK
+from logboom.pipeline.commit_target import marked
 from logboom.pipeline.group_commit_listener import GroupCommitListener
+from logboom.pipeline.source_options import source_options
 
 Fill = Callable[..., None]
 
 
 def told(group: str, servers: str, **reached: dict[str, int]) -> SimpleNamespace:
     """The progress of a query that commits for a group, and of another source beside it."""
-    mark = {MARK + group: {"servers": servers, "timeoutMs": 10_000}}
+    given = {"servers": servers, "subscribe": "t", "commitGroup": group, "timeoutMs": "10000"}
+    mark = marked({}, source_options(given, stream=True))
     ours = SimpleNamespace(latestOffset=json.dumps(mark), endOffset=json.dumps(reached))
-    other = SimpleNamespace(latestOffset=None, endOffset="7")
+    other = SimpleNamespace(latestOffset="at 7", endOffset="7")
     return SimpleNamespace(progress=SimpleNamespace(sources=[other, ours]))
 
 

@@ -1,7 +1,9 @@
 """The mark by which a source tells a query's listener for which group to commit.
 
 Spark does not pass options of a source to listeners. It does pass on the latest offset that a
-source reports, unchanged, and does not store it, so that is where the mark is.
+source reports, unchanged, and does not store it, so that is where the mark is: the name of one more
+topic, which has no queues. So exporters of lags, which go through queues and their offsets, find
+nothing there.
 """
 
 from __future__ import annotations
@@ -28,17 +30,17 @@ def marked(latest: dict[str, Any], options: SourceOptions) -> dict[str, Any]:
     """Return the latest offsets, with a mark if the query commits for a group."""
     if not options.commit_group:
         return latest
-    mark = {"servers": options.servers, "timeoutMs": options.timeout_ms}
-    return {**latest, MARK + options.commit_group: mark}
+    target = CommitTarget(options.commit_group, options.servers, options.timeout_ms)
+    return {**latest, MARK + json.dumps(target): {}}
 
 
 def mark_of(latest: str | None) -> CommitTarget | None:
     """Return the mark in a source's latest offset, or None if it has no mark of ours."""
-    for key, value in _object(latest).items():
-        if key.startswith(MARK) and isinstance(value, dict):
-            servers, timeout_ms = value.get("servers"), value.get("timeoutMs")
-            if isinstance(servers, str) and isinstance(timeout_ms, int):
-                return CommitTarget(key[len(MARK) :], servers, timeout_ms)
+    for key in _object(latest):
+        if key.startswith(MARK):
+            match _parsed(key[len(MARK) :]):
+                case [str() as group, str() as servers, int() as timeout_ms]:
+                    return CommitTarget(group, servers, timeout_ms)
     return None
 
 
@@ -47,10 +49,14 @@ def reached(end: str | None) -> Offsets:
     return from_json(_object(end), "the progress of a query")
 
 
-def _object(text: str | None) -> dict[str, Any]:
+def _parsed(text: str) -> Any:
     try:
-        value = json.loads(text) if text else {}
+        return json.loads(text)
     except ValueError:
         # Another source's, which may be any text.
-        return {}
+        return None
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    value = _parsed(text) if text else {}
     return value if isinstance(value, dict) else {}
