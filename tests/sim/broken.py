@@ -464,7 +464,7 @@ BREAKS: Final = (
     Break("A1", a.the_disabled_are_served_until_they_reconnect, Rights(), within=20),
     Break("A1", a.decisions_are_remembered, Rights(), seeds=(1,), within=20),
     Break("A1", a.what_is_held_is_answered, Rights(), seeds=(1,), within=20, thorough=True),
-    Break("A2", a.rules_go_back, Rights(), within=20),
+    Break("A2", a.rules_go_back, Rights(), seeds=(2,), within=20),
     Break("A3", a.names_are_shown_to_all, Rights(), seeds=(1,), within=20),
     Break("A3", a.rights_that_change_show_nothing, Rights(), seeds=(1,), within=20, thorough=True),
     Break("A4", a.keys_end_by_the_nodes_clocks, Rights(), seeds=(1,), within=20),
