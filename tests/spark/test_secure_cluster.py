@@ -111,7 +111,7 @@ def test_a_key_is_replaced_under_a_running_stream_and_between_two_reads(
         with boom.producer() as producer:
             producer.send_many("orders.eu", [b"x"] * 10, queue=0).result(60)
             wait_until(lambda: written(110), "the stream writes with the new key", 500.0)
-            boom.admin.remove_user_key("nightly", "initial")
+            boom.admin.remove_user_key("nightly", "first")
             producer.send_many("orders.eu", [b"x"] * 10, queue=0).result(60)
         wait_until(lambda: written(120), "the stream writes without the old key", 500.0)
     finally:
