@@ -22,6 +22,7 @@ WHOLE_S: Final = 30.0
 """Within this all queues are in sync again, the nodes still being slow."""
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("topics", "slowness"), few_of(SIZES, FEW))
 def test_a_broker_that_was_killed_is_back_though_all_are_starved(
     topics: int, slowness: float
@@ -34,6 +35,7 @@ def test_a_broker_that_was_killed_is_back_though_all_are_starved(
     crowd.keep_sessions()
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("topics", "slowness"), few_of(SIZES, FEW))
 def test_brokers_that_stood_still_together_are_not_fenced(topics: int, slowness: float) -> None:
     crowd = starved(topics, slowness)
