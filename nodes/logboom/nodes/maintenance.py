@@ -11,7 +11,7 @@ from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.compaction.compactor import Compactor
 from logboom.nodes.log.keys import Position
 from logboom.nodes.log.log_state import LogState
-from logboom.nodes.log.retention import RetentionPolicy, plan_removal, stage_removal
+from logboom.nodes.log.retention import KnownAge, RetentionPolicy, plan_removal, stage_removal
 from logboom.nodes.parking.relocation import ParkedRelocator
 from logboom.nodes.replica.entry_reader import DamagedEntry, entries
 from logboom.nodes.replica.leadership import Leadership
@@ -185,6 +185,8 @@ class LogTrimmer:
         self._compactor = compactor
         self._relocator = ParkedRelocator(context, replicate_handler.appended)
         self._retell = retell
+        self._ages: dict[QueueKey, KnownAge] = {}
+        """Of logs whose append times lie in the future."""
         self._checked_at = float("-inf")
         """When the last check began."""
         self._to_trim: list[QueueKey] = []
@@ -195,6 +197,7 @@ class LogTrimmer:
         if not self._to_trim and turn.mono >= self._checked_at + every_s:
             self._checked_at = turn.mono
             self._to_trim = list(self._queues.replicas)
+            self._ages = {key: age for key, age in self._ages.items() if key in self._queues.led}
         share, self._to_trim = self._to_trim[:SHARE], self._to_trim[SHARE:]
         for key in share:
             replica = self._queues.replicas.get(key)
@@ -220,9 +223,10 @@ class LogTrimmer:
             return False
         if replica.role == "leader":
             ms, size = topic.config.retention_ms, topic.config.retention_bytes
-            keep = RetentionPolicy(None if ms < 0 else ms, None if size < 0 else size)
-            if keep == (None, None):
+            if ms < 0 and size < 0:
                 return False
+            aged = self._aged_offset(replica, ms, turn)
+            keep = RetentionPolicy(None if ms < 0 else ms, None if size < 0 else size, aged)
         else:
             limit, keep = min(limit, replica.leader_start), RetentionPolicy(None, 0)
             if limit <= replica.start:
@@ -257,6 +261,14 @@ class LogTrimmer:
             self._replicate_handler.hw_moved(replica, turn)
             self._retell(replica, turn)
         return True
+
+    def _aged_offset(self, replica: Replica, max_age_ms: int, turn: BrokerTurn) -> int:
+        """Return an offset before which all is too old, where append times lie in the future."""
+        if max_age_ms < 0 or replica.append_time_ms <= turn.now.wall_ms:
+            self._ages.pop(replica.key, None)
+            return 0
+        age = self._ages.setdefault(replica.key, KnownAge())
+        return age.see(replica.hw.offset, max_age_ms, turn.mono)
 
     def _expire(
         self, replica: Replica, keep: RetentionPolicy, limit: int, uncertain: int, turn: BrokerTurn

@@ -33,6 +33,25 @@ def test_retention_by_age_moves_the_start_and_never_past_the_hw() -> None:
     assert len(rig.storage.content("log")) == 1
 
 
+def test_a_clock_that_was_ahead_for_a_moment_does_not_stop_retention_by_age() -> None:
+    rig = Rig()
+    rig.lead(config=TopicConfig(retention_ms=60_000))
+    client = rig.client()
+    ahead_ms = 400 * 86_400_000
+    rig.wall_ms += ahead_ms
+    client.ask(produce(), [batch(3)])
+    rig.settle()
+    rig.wall_ms -= ahead_ms
+    client.ask(produce(), [batch(2)])
+    rig.settle()
+    for _ in range(110):
+        rig.settle(0.5)
+    assert rig.replica().start == 0
+    for _ in range(150):
+        rig.settle(0.5)
+    assert rig.replica().start == 5
+
+
 def test_retention_by_bytes_does_not_count_what_may_yet_be_cut() -> None:
     rig = Rig()
     size = len(batch(3))

@@ -8,6 +8,7 @@ something.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
@@ -33,6 +34,40 @@ class RetentionPolicy(NamedTuple):
     """Counted from the append."""
     max_bytes: int | None
     """Per queue; at least as much is always kept."""
+    aged_offset: int = 0
+    """Everything before it is older than `max_age_ms`, even if its append time lies in the future."""
+
+
+SIGHTINGS: Final = 32
+"""Ends of a log that are remembered for its age."""
+
+
+class KnownAge:
+    """The age of a log whose append times lie in the future, by when its ends were seen.
+
+    Append times never go back (Q10), so a clock that was ahead for a moment gives all that follows
+    times of the future. The monotonic clock tells how old that is at least. A restart forgets it.
+    """
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[int, float]] = deque()
+
+    def see(self, hw: int, max_age_ms: int, now: float) -> int:
+        """Note that everything below the HW is there; return the offset before which all is too old.
+
+        Args:
+            hw: offset of the HW.
+            max_age_ms: the greatest age.
+            now: monotonic seconds.
+        """
+        seen, age_s = self._seen, max_age_ms / 1000
+        while seen and seen[-1][0] > hw:  # an unclean election cut the log
+            seen.pop()
+        if not seen or now - seen[-1][1] >= age_s / SIGHTINGS:
+            seen.append((hw, now))
+        while len(seen) > 1 and now - seen[1][1] > age_s:
+            seen.popleft()
+        return seen[0][0] if now - seen[0][1] > age_s else 0
 
 
 class _RemovableRun(NamedTuple):
@@ -89,6 +124,8 @@ def stage_removal(
 
 
 def _expired(piece: _RemovableRun, size: int, keep: RetentionPolicy, wall_ms: int) -> bool:
+    if 0 < piece.next_offset <= keep.aged_offset:
+        return True
     if keep.max_age_ms is not None and piece.append_time_ms < wall_ms - keep.max_age_ms:
         return True
     return keep.max_bytes is not None and size - piece.size >= keep.max_bytes

@@ -71,7 +71,10 @@ class ParkedRelocator:
             if carried >= BATCHES_AT_ONCE or size >= BYTES_AT_ONCE:
                 break
             entry = parked_entry(replica, self._queues, at)
-            if not _expired(replica, peek(entry).append_time_ms, keep, turn.now.wall_ms):
+            is_aged = at.offset < keep.aged_offset
+            if not is_aged and not _expired(
+                replica, peek(entry).append_time_ms, keep, turn.now.wall_ms
+            ):
                 break
             if at in under_way:
                 continue

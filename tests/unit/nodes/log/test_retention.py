@@ -9,7 +9,13 @@ from logboom.nodes.log.index import BLOCK_ENTRIES, QueueIndex
 from logboom.nodes.log.index_rows import block_at, checkpoint
 from logboom.nodes.log.keys import Position, log_key, queue_end, queue_key
 from logboom.nodes.log.recovery import open_queue
-from logboom.nodes.log.retention import STEPS, RetentionPolicy, plan_removal, stage_removal
+from logboom.nodes.log.retention import (
+    STEPS,
+    KnownAge,
+    RetentionPolicy,
+    plan_removal,
+    stage_removal,
+)
 from logboom.nodes.log.storage import WriteSet
 from logboom.wire.errors import DamagedBatch
 from logboom.wire.hashing import murmur3
@@ -62,6 +68,29 @@ def test_what_is_older_than_the_age_goes() -> None:
     assert not run(log, RetentionPolicy(500, None), wall_ms=1_000)
     assert log.record.size == stored_size(log)
     assert open_queue(log.storage, TOPIC, QUEUE).damage is None
+
+
+def test_the_age_of_a_log_from_the_future_counts_from_when_it_was_seen() -> None:
+    age = KnownAge()
+    assert age.see(10, 1_000, now=5.0) == 0
+    assert age.see(20, 1_000, now=5.5) == 0
+    assert age.see(30, 1_000, now=6.0) == 0
+    # Exactly the age is kept.
+    assert age.see(40, 1_000, now=6.1) == 10
+    assert age.see(50, 1_000, now=6.6) == 20
+    assert age.see(15, 1_000, now=6.7) == 0, "what was cut is written anew"
+    for second in range(7, 10_000):
+        aged = age.see(second, 100_000, now=float(second))
+        assert aged <= second - 100 or aged <= 15
+
+
+def test_what_is_known_to_be_old_goes_whatever_its_append_time() -> None:
+    log = a_log()
+    for _ in range(10):
+        log.append(2, time_ms=1 << 40)
+    assert not run(log, RetentionPolicy(500, None), wall_ms=1_000)
+    assert run(log, RetentionPolicy(500, None, 11), wall_ms=1_000)
+    assert log.record.start == 10
 
 
 def test_bytes_are_cut_down_to_no_less_than_the_bound() -> None:
