@@ -41,7 +41,7 @@ from tests.sim.raft_world import BrokenPromiseError, RaftWorld
 from tests.thorough import few_of
 
 RULES = {
-    *(f"Q{number}" for number in range(1, 15)),
+    *(f"Q{number}" for number in range(1, 16)),
     *(f"R{number}" for number in range(1, 16)),
     *(f"G{number}" for number in range(1, 7)),
     *(f"T{number}" for number in range(1, 4)),

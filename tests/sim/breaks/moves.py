@@ -205,9 +205,14 @@ def adding_changes_no_epoch(patch: Patch) -> None:
     place = ClusterState.place
 
     def placed(
-        cluster: ClusterState, queue: Queue, after: ReplicaSet, *, anew: bool = False
+        cluster: ClusterState,
+        queue: Queue,
+        after: ReplicaSet,
+        *,
+        anew: bool = False,
+        lacks: bool | None = None,
     ) -> None:
-        place(cluster, queue, after, anew=anew and not after.adding)
+        place(cluster, queue, after, anew=anew and not after.adding, lacks=lacks)
 
     patch.setattr(ClusterState, "place", placed)
 

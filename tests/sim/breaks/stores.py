@@ -130,9 +130,15 @@ def lookups_begin_again(patch: Patch) -> None:
     """Q12: a lookup by time that was broken off begins where it began."""
     look = index.QueueIndex.offset_for_time
 
-    def again(self: index.QueueIndex, time_ms: int, log_start: int, hw: At) -> tuple[int, int]:
+    def again(
+        self: index.QueueIndex,
+        time_ms: int,
+        log_start: int,
+        hw: At,
+        writes: WriteSet | None = None,
+    ) -> tuple[int, int]:
         self._passed.clear()
-        return look(self, time_ms, log_start, hw)
+        return look(self, time_ms, log_start, hw, writes)
 
     patch.setattr(index.QueueIndex, "offset_for_time", again)
 

@@ -74,10 +74,15 @@ class MoveWatch:
             return outcome
 
         def placed(
-            cluster: ClusterState, queue: Queue, after: ReplicaSet, *, anew: bool = False
+            cluster: ClusterState,
+            queue: Queue,
+            after: ReplicaSet,
+            *,
+            anew: bool = False,
+            lacks: bool | None = None,
         ) -> None:
             before, epoch = queue.standing, queue.epoch
-            place(cluster, queue, after, anew=anew)
+            place(cluster, queue, after, anew=anew, lacks=lacks)
             self._touched.setdefault(queue, epoch)
             if after is not before:
                 self._placed(cluster, queue, before, after)
