@@ -18,6 +18,7 @@ from logboom.wire.event_log import EventWriter
 from logboom.wire.log_levels import LogLevels
 from logboom.wire.snapshot_desk import SnapshotDesk
 from logboom.wire.stats import Statistics
+from logboom.wire.view import NameServerView
 
 ORDER = ["redial b:1", "send b:1", "hang up b:2"]
 KICKED = PeerAddress("main", b"1")
@@ -43,7 +44,8 @@ class Scripted:
         self.stats = Statistics()
         self.cluster_id = ""
         self.logger_levels: dict[str, str] = {}
-        self.settings = self.context = self
+        self.settings = self.context = self.routes = self
+        self.name_servers: list[NameServerView] = []
         self.registered = False
         self.dropped = self.waiting = 0
         self.sends_dropped = self.sends_waiting_bytes = self.connections_closed = 0
@@ -107,7 +109,8 @@ def test_a_broker_redials_before_it_sends() -> None:
     script = Scripted()
     effects = script.handle([], Instant(0.0, 0))
     words = ("_carry_out", effects, None)
-    assert bare(BrokerProcess, script, *words, _core=script, _suspect=False)
+    more: dict[str, Any] = {"_suspect": False, "_remembered": script.name_servers}
+    assert bare(BrokerProcess, script, *words, _core=script, **more)
     assert script.done == [*ORDER, "kick"]
 
 

@@ -32,8 +32,8 @@ MESSAGES = """
 COMMANDS = """
     addrule adduserkey admitinitialusers allocateproducerids altergroup alterisr
     altersettings altertopic alteruser barrier cancelreassign commitoffsets createrole
-    createtopic createuser decide deletegroup deleterole deletetopic deleteuser electleader
-    endfilling enduserkeys expiremembers fencebroker finishrestore joingroup leavegroup
+    createtopic createuser decide deletegroup deleterole deletetopic deleteuser discardlosttopic
+    electleader endfilling enduserkeys expiremembers fencebroker finishrestore joingroup leavegroup
     newterm opentransaction raisefeatures reassign registerbroker releasequeues removebroker
     removerule removeuserkey reportdamage reportdecided reportlosses reportroom reporttails resetoffsets
     restorecounters restoredecisions restoregroup restoretopic setbrokermode setdefaultquota

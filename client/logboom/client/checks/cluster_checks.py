@@ -100,7 +100,7 @@ def _counters(name: str, counters: Mapping[str, Any]) -> Iterator[CheckResult]:
         )
         fix = (
             "see docs/OPERATING.md, A lost majority of the name servers; "
-            "`logboom topic discard-lost ID` deletes one for good"
+            "`logboom topic discard-lost` deletes one by its id, for good"
         )
         yield CheckResult(f"lost topics of {name}", "warning", found, fix)
     if counters.get("refusal"):

@@ -231,6 +231,12 @@ SETTINGS: Final[Sequence[tuple[str, str, Callable[[Any], str], str]]] = (
         "Keep the latest message of each key for readers of the compacted topic.",
     ),
     (
+        "delete_retention_ms",
+        "Retention of tombstones",
+        duration_text,
+        "How long compaction keeps a tombstone after it has left the log.",
+    ),
+    (
         "unclean_election",
         "Unclean election",
         _switch,
