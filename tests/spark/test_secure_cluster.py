@@ -83,7 +83,7 @@ def test_a_key_is_replaced_under_a_running_stream_and_between_two_reads(
     options = {"credentials": credentials, "subscribe": "orders.eu"}
 
     def read() -> int:
-        return spark.read.format("logboom").options(**options).load().count()
+        return int(spark.read.format("logboom").options(**options).load().count())
 
     def written(count: int) -> bool:
         ends = boom.admin.offsets("sums")
