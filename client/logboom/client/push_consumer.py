@@ -120,16 +120,17 @@ class PushConsumer(GroupOwnership, Resource):
     # The caller's methods.
 
     def pause(self, topic: str, queue: int) -> None:
-        """Pass no messages of a queue to the listener until `resume`."""
+        """Pass no messages of a queue to the listener until `resume`, also if the queue is revoked
+        and assigned again."""
         with self._news:
-            self._member.fetch(topic, queue).paused = True
+            self._member.pause(topic, queue)
 
     def resume(self, topic: str, queue: int) -> None:
         """Pass messages of a queue to the listener again."""
         with self._news:
-            fetch = self._member.fetch(topic, queue)
-            fetch.paused = fetch.stalled = False
-            self._io.submit(WakeFetch(fetch))
+            fetch = self._member.resume(topic, queue)
+            if fetch is not None:
+                self._io.submit(WakeFetch(fetch))
             self._news.notify()
 
     @property

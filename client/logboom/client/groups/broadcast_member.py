@@ -155,10 +155,8 @@ class BroadcastMember:
         if not isinstance(start, int) or isinstance(start, MessageTime):
             holding.progress = OffsetTracker(UNPLACED)
         member.add(holding)
-        fetch = member.make_fetch(holding, 0, member.inbox, member.share_bytes(), matching)
+        fetch = member.new_fetch(holding, 0)
         fetch.start, fetch.group = start, ""
-        fetch.uncommitted = member.options.uncommitted
-        holding.fetch = fetch
         return fetch
 
     def _has_lost(self, topic: TopicView, queue: int) -> bool:

@@ -133,19 +133,18 @@ class MemberQueues(ABC):
                 self._call(SeekFetch(fetch, start, fetch.generation))
 
     def pause(self, topic: str, queue: int) -> None:
-        """Hand out nothing of a queue until `resume`; fetched messages are kept."""
+        """Hand out nothing of a queue until `resume`; fetched messages are kept.
+
+        It stays paused if it is revoked and assigned again.
+        """
         with self._member.lock:
-            fetch = self.holding(topic, queue).fetch
-            if fetch is not None:
-                fetch.paused = True
+            self._member.pause(topic, queue)
 
     def resume(self, topic: str, queue: int) -> None:
         """Hand out the messages of a queue again."""
         with self._member.lock:
-            fetch = self.holding(topic, queue).fetch
+            fetch = self._member.resume(topic, queue)
             if fetch is not None:
-                fetch.paused = False
-                fetch.stalled = False
                 self._call(WakeFetch(fetch))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from logboom.client.calls import CoreCall
-from logboom.client.fetch.fetch_buffer import FetchBuffer
+from logboom.client.fetch.fetch_buffer import FetchBuffer, QueueFetch
 from logboom.client.fetch.fetch_collector import LOW_SHARE
 from logboom.client.groups.assigned_queue import (
     AssignedQueue,
@@ -120,6 +120,8 @@ class MemberState:
         self.holdings: dict[QueueKey, AssignedQueue] = {}
         """All queues of this member; the core changes them by `add` and `remove`."""
         self._by_name: dict[tuple[str, int], AssignedQueue] = {}
+        self._paused: set[tuple[str, int]] = set()
+        """(topic, queue) of those that the application paused, also while others have them."""
         self.config = options.config
         """The group's settings, once joined."""
         self.subscription = options.subscription
@@ -170,16 +172,42 @@ class MemberState:
         """Find an assigned queue by its topic's name."""
         return self._by_name.get((topic, queue))
 
-    def fetch(self, topic: str, queue: int) -> GroupFetch:
-        """Return the fetch of an assigned queue; called under the lock.
+    def new_fetch(self, holding: AssignedQueue, start: int) -> GroupFetch:
+        """Make the fetch of a queue, paused if the application has paused the queue."""
+        share = self.share_bytes()
+        fetch = self.make_fetch(holding, start, self.inbox, share, holding.matching)
+        fetch.uncommitted = self.options.uncommitted
+        fetch.paused = (holding.topic, holding.queue) in self._paused
+        holding.fetch = fetch
+        return fetch
+
+    def pause(self, topic: str, queue: int) -> None:
+        """Pause a queue, also for when it is revoked and assigned again; called under the lock.
 
         Raises:
             UnknownResource: this member does not have the queue at the moment.
         """
-        holding = self.holding(topic, queue)
-        if holding is None or not isinstance(holding.fetch, GroupFetch):
+        found = self.holding(topic, queue)
+        if found is None:
             raise self._not_ours(topic, queue)
-        return holding.fetch
+        self._paused.add((topic, queue))
+        if found.fetch is not None:
+            found.fetch.paused = True
+
+    def resume(self, topic: str, queue: int) -> QueueFetch | None:
+        """End a pause, and return the fetch to wake, if any; called under the lock.
+
+        Raises:
+            UnknownResource: this member does not have the queue at the moment, nor paused it.
+        """
+        found = self.holding(topic, queue)
+        if found is None and (topic, queue) not in self._paused:
+            raise self._not_ours(topic, queue)
+        self._paused.discard((topic, queue))
+        if found is None or found.fetch is None:
+            return None
+        found.fetch.paused = found.fetch.stalled = False
+        return found.fetch
 
     def _not_ours(self, topic: str, queue: int) -> UnknownResource:
         text = (

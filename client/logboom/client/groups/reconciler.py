@@ -166,11 +166,7 @@ class Reconciler:
                 if isinstance(topic, LogboomError):
                     self._turn.after(1.0, lambda: self._begin(holding, start))
                     return
-                share = member.share_bytes()
-                fetch = member.make_fetch(holding, start, member.inbox, share, holding.matching)
-                fetch.uncommitted = member.options.uncommitted
-                holding.fetch = fetch
-                self._reads.open(fetch)
+                self._reads.open(member.new_fetch(holding, start))
 
         self._finds.want(holding.topic, found, FIND_S)
 

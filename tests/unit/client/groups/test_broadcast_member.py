@@ -134,6 +134,18 @@ def test_q15_a_queue_that_lost_messages_is_read_from_its_new_ones(
     assert Reader(cluster, store).read(1, 1.0) == []
 
 
+def test_a_paused_queue_that_lost_messages_stays_paused(cluster: GroupCluster) -> None:
+    reader = Reader(cluster, Memory())
+    reader.intake.ack(reader.read(20))
+    reader.commit()
+    reader.intake.pause("t", 0)
+    cluster.lose("t", 0, 3)
+    fill(cluster, 0, 50, 20)
+    assert reader.read(1, 2.0) == []
+    reader.intake.resume("t", 0)
+    assert numbers(reader.read(20)) == [*range(50, 70)]
+
+
 def test_offsets_are_saved_every_five_seconds(cluster: GroupCluster) -> None:
     store = Memory()
     reader = Reader(cluster, store)

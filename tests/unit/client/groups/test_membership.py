@@ -372,6 +372,34 @@ def test_pause_keeps_and_seek_moves(cluster: GroupCluster) -> None:
     assert cluster.commits[0].offset == 33
 
 
+def test_a_queue_that_comes_back_is_paused_as_it_was(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    reader.intake.ack(reader.read(2))
+    reader.intake.pause("t", 0)
+    cluster.revoke(0)
+    assert cluster.run(5, lambda: not reader.member.holdings)
+    cluster.give(0, 2)
+    assert cluster.run(5, lambda: bool(reader.member.queues()))
+    assert reader.read(1, 2) == []
+    reader.intake.resume("t", 0)
+    assert numbers(reader.read(2)) == [2, 3]
+
+
+def test_a_queue_that_is_away_can_be_resumed(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    reader.intake.ack(reader.read(2))
+    reader.intake.pause("t", 0)
+    cluster.revoke(0)
+    assert cluster.run(5, lambda: not reader.member.holdings)
+    reader.intake.resume("t", 0)
+    with pytest.raises(UnknownResource, match="does not have queue 0"):
+        reader.intake.resume("t", 0)
+    cluster.give(0, 2)
+    assert numbers(reader.read(2)) == [2, 3]
+
+
 def test_columns_are_handed_out_without_what_was_finished(cluster: GroupCluster) -> None:
     reader = Reader(cluster)
     done = OffsetTracker(2)
