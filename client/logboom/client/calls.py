@@ -134,6 +134,9 @@ class AskLeader(CoreCall):
     batches: Sequence[Frame] = ()
     """Frames behind the message."""
     outcome: Promise[Answer] = field(default_factory=Promise)
+    topic_id: int = 0
+    """Id of the topic that is meant; 0: the one that has the name now. A topic that was deleted and
+    created again has a greater one, and the call fails with UNKNOWN_TOPIC."""
 
 
 @dataclass(slots=True)

@@ -112,7 +112,7 @@ def recall_call(parked: Parking | None, timeout: float) -> AskLeader:
         return Recall(0, left, *place)
 
     make: Callable[[int], WireMessage] = message
-    return AskLeader(parked.topic, parked.queue, make, timeout)
+    return AskLeader(parked.topic, parked.queue, make, timeout, topic_id=parked.topic_id)
 
 
 def was_recalled(answer: AnyMessage) -> bool:

@@ -105,6 +105,7 @@ class ProducerBase(Scope):
 
         Raises:
             InvalidRequest: the message was not delayed.
+            UnknownResource: its topic was deleted, with the message.
             TimedOut: the leader of the queue did not answer in time: recall the message again.
         """
         parked = sent if isinstance(sent, Parking) else sent.parked

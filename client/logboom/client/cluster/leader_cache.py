@@ -63,6 +63,22 @@ class LeaderCache:
             del self._hints[topic, queue]
         return None if found is None else found[1]
 
+    def check_topic(self, topic: str, meant: int) -> None:
+        """Check that a topic was not deleted and created again since it had the id `meant`, unless
+        that is 0. Ids only grow, so a smaller one means that our metadata is old.
+
+        Raises:
+            UnknownResource: The name belongs to a later topic now.
+        """
+        known = self._routes.topics.get(topic)
+        if meant and known is not None and known.id > meant:
+            raise UnknownResource(
+                f"the topic {topic!r} that is meant no longer exists: it was deleted, with its "
+                "messages, and created again",
+                "UNKNOWN_TOPIC",
+                topic=topic,
+            )
+
     def learn(self, topic: str, queue: int, error: LogboomError | None) -> bool:
         """Learn from a failed request, and return True if the same request may succeed later.
 
@@ -91,13 +107,19 @@ class LeaderCache:
 class QueueLeader:
     """The leadership of one queue, as a `Role`."""
 
-    def __init__(self, leaders: LeaderCache, topic: str, queue: int) -> None:
+    def __init__(self, leaders: LeaderCache, topic: str, queue: int, topic_id: int = 0) -> None:
+        self._topic_id = topic_id
         self._leaders = leaders
         self._topic = topic
         self._queue = queue
 
     def endpoint(self) -> str | None:
-        """Return the leader's endpoint, if one is known."""
+        """Return the leader's endpoint, if one is known.
+
+        Raises:
+            UnknownResource: The topic or queue does not exist, or the name is another topic's now.
+        """
+        self._leaders.check_topic(self._topic, self._topic_id)
         return self._leaders.endpoint(self._topic, self._queue)
 
     def refused(self, _endpoint: str, error: LogboomError, _failures: int) -> Verdict:

@@ -136,7 +136,7 @@ class RequestRouter:
             if isinstance(topic, LogboomError):
                 call.outcome.fail(topic)
                 return
-            role = QueueLeader(self._leaders, call.topic, call.queue)
+            role = QueueLeader(self._leaders, call.topic, call.queue, call.topic_id)
             left = deadline - self._turn.now
             self.ask(role, call.message, settle, left, batches=call.batches)
 

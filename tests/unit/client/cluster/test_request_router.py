@@ -7,9 +7,11 @@ import itertools
 import pytest
 
 from logboom.client.calls import AskLeader, AskNode, AskRaftLeader
+from logboom.client.delays import Parking, recall_call
 from logboom.wire.batch import encode_batch, validate_batch
 from logboom.wire.errors import LogboomError, TimedOut, UnknownResource
 from logboom.wire.messages import AnyMessage, Failure, Pull, Pulled, RemoveNameServer, Stats
+from logboom.wire.parking import Recall
 from tests.unit.client.scripted import BROKERS, NAME_SERVER, WALL_MS, Cluster
 
 
@@ -175,6 +177,29 @@ def test_a_topic_deleted_meanwhile_is_said(cluster: Cluster) -> None:
     cluster.run(1)
     cluster.drop_topic("t")
     assert isinstance(error_of(cluster, call, 4), UnknownResource)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_recall_from_a_topic_that_was_created_again_ends_at_once(
+    cluster: Cluster, known: bool
+) -> None:
+    meant = cluster.topic_ids["t"]
+    if not known:
+        first = ask(cluster)
+        assert cluster.run(5, lambda: first.outcome.done)
+    cluster.drop_topic("t")
+    cluster.add_topic("t")
+
+    def refuse(_endpoint: str, message: AnyMessage) -> Failure | None:
+        wanted = isinstance(message, Recall)
+        return Failure(0, "NOT_LEADER", "made anew", retryable=True) if wanted else None
+
+    cluster.intercept = refuse
+    call = recall_call(Parking("t", 0, 7, 0, WALL_MS + 60_000, meant), 30.0)
+    cluster.call(call)
+    error = error_of(cluster, call, 4)
+    assert isinstance(error, UnknownResource)
+    assert "deleted, with its messages, and created again" in str(error)
 
 
 def test_one_node_is_asked_once(cluster: Cluster) -> None:
