@@ -386,6 +386,24 @@ def test_q13_the_start_of_a_segment_proves_that_the_one_before_was_synced() -> N
         store.open()
 
 
+@pytest.mark.parametrize("wiped", [0, PAGE])
+def test_q13_a_header_of_which_one_copy_is_wiped_and_one_damaged_is_missed(wiped: int) -> None:
+    """Nothing else proves that the last segment was there."""
+    store = Store(random.Random(5))
+    two_segments(store)
+    store.flushed, store.noted = [], 0
+    last = store.disk.names()[-1]
+
+    def spoil(held: bytearray) -> None:
+        held[wiped : wiped + PAGE] = bytes(PAGE)
+        held[PAGE - wiped] ^= 1
+
+    store.disk.change(last, spoil)
+    assert find_segments(store.disk, store.start).unknown == [last]
+    with pytest.raises(Lost):
+        store.open()
+
+
 def test_what_lies_behind_a_loss_is_over_once_the_store_goes_on() -> None:
     """Killed when the loss is settled in the database, and before the old segments are wiped."""
     store = Store(random.Random(17))
