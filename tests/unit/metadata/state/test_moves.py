@@ -571,6 +571,24 @@ def test_an_eligible_replica_leads_without_a_loss() -> None:
     assert tables.s.leader == "b"
 
 
+@pytest.mark.parametrize("doubt", ["suspect", "damaged"])
+def test_a_copy_in_doubt_does_not_hold_everything_for_certain(doubt: str) -> None:
+    tables = brokers("ab", replicas=2, min_in_sync=2)
+    if doubt == "suspect":
+        tables.register("b", suspect=True)
+        assert (tables.s.isr, tables.s.eligible, tables.s.suspect) == (("a",), ("b",), ("b",))
+    else:
+        tables.report_damage("b")
+        assert (tables.s.isr, tables.s.damaged) == (("a",), ("b",))
+    tables.fence("a")
+    refused = tables.apply(RemoveBroker("a"))
+    assert refused.code == "INVALID_ARGUMENT"
+    assert "alone holds messages of 1 queues" in refused.text
+    tables.done(RemoveBroker("a", accept_loss=True))
+    assert (tables.s.replicas, tables.s.leader) == (("b",), "b")
+    assert tables.state.cluster.losses
+
+
 def test_nobody_stays_eligible_who_is_not_needed_without_the_removed_broker() -> None:
     tables = brokers("abcd", replicas=4)
     tables.change_isr("a", "b")
