@@ -180,7 +180,7 @@ def test_brokers_and_replicas_follow_a_broker_that_is_drained_and_killed() -> No
     matrix = replicas(world, "show=wrong")
     assert {row.topic for row in matrix.rows} == {"all"}
     column = [broker.broker for broker in matrix.brokers].index(drained)
-    assert {row.cells[column].state for row in matrix.rows} == {"catching up"}
+    assert {row.cells[column].state for row in matrix.rows} == {"down"}
     assert matrix.brokers[column].tone == "failed"
 
     world.world.machines[drained].idle = False

@@ -66,7 +66,7 @@ CONSTANTS: Final[Mapping[str, tuple[int, ...]]] = {
     NODES + "log.index.READ_BYTES": BYTES,
     NODES + "log.index._NOTED": FEW,
     NODES + "log.index_rows.LOOKUP_BLOCKS": FEW,
-    NODES + "log.index_rows.RUN_BLOCKS": FEW,
+    NODES + "log.index.RUN_BLOCKS": FEW,
     NODES + "log.queues.SNAPSHOT_BYTES": BYTES,
     NODES + "log.retention.STEPS": (20, 60),
     NODES + "parked.carry.BATCHES_AT_ONCE": FEW,

@@ -363,7 +363,10 @@ class ClusterState:
             queue.epoch += 1
             self.elections += 1
             if lacks or (lacks is None and after.leader not in before.certain):
-                lacks = lacks or may_lack(before, after)
+                # Where the log ends of the replicas decide, the longest one leads (R15).
+                lacks = lacks or (
+                    (queue.topic.id, queue.index) not in self.doubted and may_lack(before, after)
+                )
                 self.unclean_elections += lacks
                 if lacks:
                     self.note_loss(queue, queue.epoch)

@@ -15,6 +15,7 @@ from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from logboom.nodes.log import index_rows
+from logboom.nodes.log.index_rows import RUN_BLOCKS
 from logboom.nodes.log.keys import Position, log_key, position_of
 from logboom.nodes.log.recovery import after_entry
 from logboom.nodes.log.storage import Storage, WriteSet
@@ -171,7 +172,7 @@ class QueueIndex:
         self._begin(note.end.offset)
         self._run_blocks += 1
         self._run_greatest_ms = max(self._run_greatest_ms, greatest_ms)
-        if self._run_blocks == index_rows.RUN_BLOCKS:
+        if self._run_blocks == RUN_BLOCKS:
             run = index_rows.TimedRun(note.end.offset, self._run_greatest_ms)
             index_rows.put_run(writes, *self._ids, 1, self._run_start, run)
             self._begin_run(note.end.offset)

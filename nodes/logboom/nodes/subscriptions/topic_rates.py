@@ -109,11 +109,13 @@ def divide(saved: Sequence[float], amount: float, most: float) -> list[float]:
         unfilled = [place for place, each in enumerate(found) if each < most]
         if amount <= 0 or not unfilled:
             break
-        part = amount / len(unfilled)
         # All get what the fullest one takes, or their part if that is less.
-        part = min(part, most - max(found[place] for place in unfilled))
+        fullest = max(found[place] for place in unfilled)
+        part = min(amount / len(unfilled), most - fullest)
+        fills = part == most - fullest
         for place in unfilled:
-            found[place] += part
+            # A sum may be rounded to less than the most.
+            found[place] = most if fills and found[place] == fullest else found[place] + part
         amount -= part * len(unfilled)
     return found
 
