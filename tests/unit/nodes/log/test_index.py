@@ -247,7 +247,7 @@ def test_a_message_from_the_future_breaks_no_later_lookup(
     monkeypatch: pytest.MonkeyPatch, runs: int
 ) -> None:
     """Its producer wrote microseconds for milliseconds; retention has removed it since."""
-    monkeypatch.setattr(index, "RUN_BLOCKS", runs)
+    monkeypatch.setattr(index_module, "RUN_BLOCKS", runs)
     log = a_log()
     log.append(timestamps=[FUTURE_US])
     for number in range(10 * BLOCK_ENTRIES):
