@@ -242,7 +242,7 @@ def a_new_disk_leads_unnoticed(patch: Patch) -> None:
 
 def losses_are_reported_before_the_sync(patch: Patch) -> None:
     """Q15: a leader reports an end that is not on its disk yet."""
-    ends = loss_reports.LossReports._ends  # noqa: SLF001 - it stands in for a method
+    ends = loss_reports.LossReports._ends  # noqa: SLF001 - the break calls the method that it replaces
 
     def early(self: loss_reports.LossReports, key: tuple[int, int]) -> list[LossEnd]:
         held = self._queues.replicas.get(key)

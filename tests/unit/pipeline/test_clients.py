@@ -61,7 +61,7 @@ def test_credentials_are_read_again_when_the_file_changes_or_is_refused(
             super().__init__()
             self.key = key
 
-    def connect(_: str, *, credentials: str, **__: Any) -> As:
+    def connect(_: str, *, credentials: str, **__: object) -> As:
         key = Path(credentials).read_text(encoding="utf-8")
         if not key:
             raise StartError("it is empty")

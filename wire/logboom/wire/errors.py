@@ -267,3 +267,11 @@ CODES: Final[dict[str, type[LogboomError]]] = {
 def error_for(code: str, text: str, fields: dict[str, Any] | None = None) -> LogboomError:
     """Return the exception for a code; an unknown code becomes a plain LogboomError."""
     return CODES.get(code, LogboomError)(text, code, **(fields or {}))
+
+
+def describe_exception(error: BaseException) -> str:
+    """Return the class and the text of an exception of somebody else's code."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except BaseException:  # noqa: BLE001 - the text is that code's too, and may raise anything
+        return type(error).__name__

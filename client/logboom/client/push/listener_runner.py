@@ -14,7 +14,7 @@ from logboom.client.delays import check_delay
 from logboom.client.fetch.retry_copies import DEAD
 from logboom.client.push.listener_task import Context, Dead, Done, Later, ListenerTask
 from logboom.client.results import Message
-from logboom.wire.errors import InvalidRequest
+from logboom.wire.errors import InvalidRequest, describe_exception
 
 LOG = logging.getLogger("logboom.client")
 
@@ -72,11 +72,7 @@ def apply_result(work: ListenerTask, messages: list[Message], result: object) ->
 
 def fail_raised(work: ListenerTask, messages: list[Message], error: BaseException) -> None:
     """Fail the messages of a listener that raised."""
-    try:
-        cause = f"{type(error).__name__}: {error}"
-    # The text of an exception is application code too.
-    except BaseException:  # noqa: BLE001 - the exception itself is logged
-        cause = type(error).__name__
+    cause = describe_exception(error)
     for message in messages:
         work.fail(message, None, cause)
 

@@ -304,6 +304,7 @@ def move_row(move: QueueMoveState) -> dict[str, Any]:
 
 # One broker.
 
+HELD_TONES: Final[Mapping[str, Tone]] = {"in sync": "ok", "only copy": "failed", "down": "failed"}
 HELD_COLUMNS: Final = (
     TableColumn(
         "queue_name", "Queue", "code", href=lambda row: link("/replicas", {"topic": row["topic"]})
@@ -315,9 +316,7 @@ HELD_COLUMNS: Final = (
         "sync",
         "In sync",
         "badge",
-        tone=lambda row: {"in sync": "ok", "only copy": "failed", "down": "failed"}.get(
-            row["sync"], "warning"
-        ),  # type: ignore[arg-type,return-value]  # of three tones
+        tone=lambda row: HELD_TONES.get(row["sync"], "warning"),
     ),
     TableColumn("others", "Others", "code", wide_only=True, hint="The other replicas"),
     TableColumn("move", "Move", "code"),

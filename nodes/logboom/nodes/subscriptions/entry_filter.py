@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from logboom.nodes.subscriptions.dispatch_events import Entry
 from logboom.wire.actor import Note, note
 from logboom.wire.batch import open_batch
-from logboom.wire.errors import DamagedBatch, StartError
+from logboom.wire.errors import DamagedBatch, StartError, describe_exception
 from logboom.wire.filters import Filter
 from logboom.wire.head import ControlKind
 from logboom.wire.stats import Statistics
@@ -106,10 +106,10 @@ class EntryFilter:
                     decided: Said = said
                     return decided
                 error = f"it said {said!r}"
-            # Whatever it raises, nothing may be lost, and the broker goes on. What it returns, and
-            # the text of an exception, are its code too.
-            except BaseException as fault:  # noqa: BLE001 - it is noted
-                error = _text_of(fault)
+            # Whatever it raises, nothing may be lost, and the broker goes on. What it returns is its
+            # code too.
+            except BaseException as fault:  # noqa: BLE001 - a plug-in may raise anything; it is logged and counted
+                error = describe_exception(fault)
             self.stats.count("dispatch_plug_in_errors")
             self._complain(plug_in, entry, error)
             return "reschedule"
@@ -136,13 +136,6 @@ class EntryFilter:
         return FilterResult(missing & passed, rest)
 
 
-def _text_of(fault: BaseException) -> str:
-    try:
-        return repr(fault)
-    except BaseException:  # noqa: BLE001 - its type is told
-        return type(fault).__name__
-
-
 def load(names: Sequence[str]) -> tuple[DispatchFilter, ...]:
     """Load the plug-ins of these names.
 
@@ -162,7 +155,7 @@ def _load(name: str) -> DispatchFilter:
         raise  # The operator's.
     # Foreign code may raise anything. It is reported in one line, and the node ends.
     except BaseException as error:
-        text = f"module {module_name!r} cannot be imported: {_text_of(error)}"
+        text = f"module {module_name!r} cannot be imported: {describe_exception(error)}"
         raise _bad(name, text) from error
     found: Any = getattr(module, function, None)
     if not callable(found):

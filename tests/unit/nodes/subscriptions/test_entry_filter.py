@@ -110,7 +110,8 @@ class Untold(BaseException):
     def __eq__(self, _other: object) -> NoReturn:
         raise self
 
-    __hash__ = None  # type: ignore[assignment]  # as of what has __eq__ alone
+    def __hash__(self) -> NoReturn:
+        raise self
 
 
 @pytest.mark.parametrize("fault", [KeyboardInterrupt(), SystemExit(1), GeneratorExit(), Untold()])

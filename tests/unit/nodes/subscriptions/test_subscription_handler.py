@@ -565,10 +565,10 @@ def twins(rig: Rig) -> tuple[Reader, Reader]:
     return first, second
 
 
-def refused(reader: Reader, **options: Any) -> str:
+def refused(reader: Reader, *, owner: int, again: bool = False) -> str:
     """Why a consumer may not attach, as a code."""
     with pytest.raises(GroupError) as caught:
-        reader.subscribe(**options)
+        reader.subscribe(owner=owner, again=again)
     return caught.value.code
 
 
