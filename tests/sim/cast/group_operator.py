@@ -55,6 +55,8 @@ class GroupOperator:
         self._world = world
         self._ledger = ledger
         self._rng = rng
+        self._resting: set[str] = set()
+        """Groups whose strategy is to stay."""
 
     def strike(self, group: str) -> None:
         """Go back somewhere, or have queues allocated otherwise."""
@@ -66,7 +68,7 @@ class GroupOperator:
             config = config_of(group, self._rng.choice(STRATEGIES))
             if config.strategy == "by_config":
                 config = msgspec.structs.replace(config, options=self._written(group, known.names))
-            self._propose(AlterGroup(group, config, None, False, 1), lambda _result: None)
+            self._propose(AlterGroup(group, config, None, False, 1), partial(self._altered, group))
             self._world.trace.count("strategies changed")
             return
         queue = self._rng.choice(queues_of(GROUPS[group]))
@@ -84,7 +86,13 @@ class GroupOperator:
 
     def rest(self, group: str) -> None:
         """Nobody waits any more for members that an operator has named, and that are gone."""
+        self._resting.add(group)
         self._propose(AlterGroup(group, config_of(group), None, False, 1), lambda _result: None)
+
+    def _altered(self, group: str, _result: CommandResult) -> None:
+        """While there is no Raft leader, what was proposed before `rest` may be applied after it."""
+        if group in self._resting:
+            self.rest(group)
 
     def _written(self, group: str, members: Iterable[str]) -> StrategyOptions:
         """Somebody who is there now for each queue; who is gone later leaves them to nobody."""
