@@ -82,6 +82,7 @@ class Break:
 
 RULES_AT_BROKERS: Final = "nodes.test_broker_rules:"
 RULES_AT_NAME_SERVERS: Final = "metadata.test_name_server:"
+JOINING: Final = "metadata.test_joining:"
 FEATURE_LEVELS: Final = "metadata.test_feature_levels:"
 RULES_OF_RAFT: Final = "metadata.raft.test_rules:"
 COMMITTER: Final = "nodes.disk.test_committer:"
@@ -255,6 +256,14 @@ BREAKS: Final = (
         Directed("metadata.raft.test_journal:test_an_empty_folder_needs_an_explicit_creation"),
     ),
     Break("R9", r.who_joined_once_joins_again, Cluster("empty member"), within=20),
+    Break(
+        "R9",
+        r.newcomers_know_only_their_own_log,
+        Directed(
+            JOINING
+            + "test_r9_who_was_added_and_heard_nothing_yet_votes_for_those_whose_log_names_it"
+        ),
+    ),
     Break("R10", r.answers_of_any_term_count, Script(an_old_answer)),
     Break(
         "R10",

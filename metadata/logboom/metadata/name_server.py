@@ -62,6 +62,7 @@ from logboom.metadata.state.journal_notes import (
     foreign_journal_text,
     has_joined,
     is_foreign,
+    named_journal,
     noted_journal,
 )
 from logboom.metadata.state.state_counters import figures_of, next_key_end_ms
@@ -203,6 +204,7 @@ class NameServer:
                 snapshot=lambda: self.state.snapshot(),
                 restore=self._restore,
                 clock=lambda: self._now.mono,
+                journal_of=lambda member: named_journal(self.cluster, self.raft, member),
             ),
             rng,
             raft_config,

@@ -224,6 +224,11 @@ def who_joined_once_joins_again(patch: Patch) -> None:
     patch.setattr(name_server, "noted_journal", lambda _cluster, _raft, _name: "")
 
 
+def newcomers_know_only_their_own_log(patch: Patch) -> None:
+    """R9: who asks a newcomer for its vote does not tell which journal its log names."""
+    patch.setattr(name_server, "named_journal", lambda _cluster, _raft, _name: "")
+
+
 def answers_of_any_term_count(patch: Patch) -> None:
     """R10: an answer counts whatever term it was given in."""
     counted = vars(message_handler.RaftMessageHandler)["_on_response"]

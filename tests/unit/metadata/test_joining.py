@@ -111,6 +111,29 @@ def test_r9_who_has_just_been_added_votes_after_a_power_failure_of_all() -> None
     assert not group.ended
 
 
+def test_r9_who_was_added_and_heard_nothing_yet_votes_for_those_whose_log_names_it() -> None:
+    group = Group()
+    group.register("b")
+    group.start("name-4")
+    leader = group.leader()
+    group.kill(next(name for name in group.followers() if name != "name-4"))
+    adding = AddNameServer(0, 5_000, "name-4", "name-4:7701", "name-4:7721")
+    group.begin(leader, adding, "operator")
+    group.scheduler.run(
+        group.scheduler.now + 5.0, lambda: "name-4" in group.core(leader).raft.members
+    )
+    # The membership is in the log of the leader, and name-4 has no entry at all.
+    assert group.core("name-4").raft.members.isdisjoint({"name-4"})
+    alive = sorted(group.processes)
+    for name in alive:
+        group.kill(name)
+    for name in alive:
+        group.start(name)
+    group.register("b")
+    assert not group.propose(topic("after")).code
+    assert not group.ended
+
+
 def test_r9_who_was_never_added_may_lose_its_disk() -> None:
     group = Group()
     group.register("b")

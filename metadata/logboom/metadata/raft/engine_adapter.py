@@ -45,8 +45,9 @@ class EngineAdapter(EngineHost):
             case "append_entries":
                 self._send_append(peer, message)
             case "request_vote":
-                request = VoteRequest(term, message["last_log_index"], message["last_log_term"])
-                self._state.send(peer, request)
+                journal = self._state.callbacks.journal_of(peer)
+                last_index, last_term = message["last_log_index"], message["last_log_term"]
+                self._state.send(peer, VoteRequest(term, last_index, last_term, journal))
             case "response_vote":
                 self._state.send(peer, Vote(term))
             case "timeout_now":
@@ -126,7 +127,8 @@ class EngineAdapter(EngineHost):
             state.pre_votes.start(term, state.now)
             _, last_index, last_term = state.log[-1]
             for peer in sorted(state.members - {state.node_id}):
-                state.send(peer, PreVoteRequest(term, last_index, last_term))
+                journal = state.callbacks.journal_of(peer)
+                state.send(peer, PreVoteRequest(term, last_index, last_term, journal))
         return False
 
     def state_changed(self, old: int, new: int) -> None:

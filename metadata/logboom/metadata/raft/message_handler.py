@@ -48,7 +48,9 @@ class RaftMessageHandler:
         state = self._state
         if state.disk.joining and isinstance(message, _STANDING):
             # This journal may be empty where another one under this id has promised something (R9).
-            return
+            if isinstance(message, TimeoutNow) or message.journal != state.disk.journal_id:
+                return
+            state.disk.end_joining()
         match message:
             case AppendEntries():
                 self._on_append(peer, message)

@@ -71,6 +71,8 @@ class VoteRequest(msgspec.Struct, frozen=True, array_like=True, tag="vote?"):
     term: Term
     last_index: Index
     last_term: Term
+    journal: str = ""
+    """The receiver's journal, as the candidate's log names it; "" if it names none (R9)."""
 
 
 class Vote(msgspec.Struct, frozen=True, array_like=True, tag="vote"):
@@ -95,6 +97,8 @@ class PreVoteRequest(msgspec.Struct, frozen=True, array_like=True, tag="canvass"
     term: Term
     last_index: Index
     last_term: Term
+    journal: str = ""
+    """As in `VoteRequest`."""
 
 
 class PreVote(msgspec.Struct, frozen=True, array_like=True, tag="support"):

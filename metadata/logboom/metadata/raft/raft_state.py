@@ -55,6 +55,8 @@ class RaftCallbacks:
     """Replaces the whole state by that of a snapshot."""
     clock: Callable[[], float]
     """The time in monotonic seconds."""
+    journal_of: Callable[[str], str] = lambda _: ""
+    """Returns the id of the journal that the log names for a member; "" if it names none."""
 
 
 class RaftState:

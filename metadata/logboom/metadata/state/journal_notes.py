@@ -23,22 +23,34 @@ def is_foreign(cluster: ClusterState, raft: RaftNode) -> bool:
     return bool(noted and raft.journal_id) and noted != raft.journal_id
 
 
+def named_journal(cluster: ClusterState, raft: RaftNode, name: str) -> str:
+    """Return the id of the journal that the log names for a member; "" if it names none.
+
+    The log may do so beyond what is known to be committed: after a power failure of all, those who
+    have just been added are needed to elect a leader.
+    """
+    if name not in raft.members:
+        return ""
+    noted = cluster.journals.get(name, "")
+    if noted:
+        return noted
+    later = (decode_entry(command).command for command in raft.unapplied_commands())
+    notes = (
+        command.journal
+        for command in later
+        if isinstance(command, NoteNameServer) and command.name_server == name
+    )
+    return next(filter(None, notes), "")
+
+
 def has_joined(cluster: ClusterState, raft: RaftNode) -> bool:
     """Return True if the log names this node's journal as a member's.
 
-    The log may do so beyond what is known to be committed: after a power failure of all, those who
-    have just been added are needed to elect a leader. Below features level 1 no journals are noted.
+    Below features level 1 no journals are noted.
     """
-    me, mine = raft.node_id, raft.journal_id
-    if me not in raft.members:
-        return False
-    if cluster.journals.get(me) == mine or (cluster.cluster_id and not cluster.features):
-        return True
-    later = (decode_entry(command).command for command in raft.unapplied_commands())
-    return any(
-        isinstance(command, NoteNameServer) and (command.name_server, command.journal) == (me, mine)
-        for command in later
-    )
+    if cluster.cluster_id and not cluster.features:
+        return raft.node_id in raft.members
+    return bool(raft.journal_id) and named_journal(cluster, raft, raft.node_id) == raft.journal_id
 
 
 def foreign_journal_text(name: str, peer: str = "") -> str:
