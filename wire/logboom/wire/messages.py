@@ -221,8 +221,8 @@ class Offsets(Request, array_like=True):
     queues: list[int]
     topic_id: int = 0
     """As in Produce."""
-    begins: list[int] = msgspec.field(default_factory=list)
-    """An offset of each queue, of which the answer tells how far `max_bytes` go; empty: none."""
+    begin: int = -1
+    """With one queue: an offset in it, of which the answer tells how far `max_bytes` go; -1: none."""
     max_bytes: int = 0
 
 
@@ -232,9 +232,9 @@ class OffsetsResult(WireMessage, array_like=True):
     offsets: list[tuple[int, int]]
     horizons: list[int] = msgspec.field(default_factory=list)
     """The offset up to which each queue is compacted; -1 if its topic is not."""
-    ahead: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    """For each of `begins` the offset that about `max_bytes` bytes lead to, and how many they are;
-    (-1, 0) if it is not known. Empty from brokers that do not know the question."""
+    ahead: tuple[int, int] = (-1, 0)
+    """The offset that about `max_bytes` bytes lead to from `begin`, and how many they are; (-1, 0) if
+    it is not known."""
 
 
 class OffsetForTime(Request, array_like=True):

@@ -76,11 +76,11 @@ def offsets_ahead(
     for queue, begin in begins.items():
 
         def message(left: int, queue: int = queue, begin: int = begin) -> WireMessage:
-            return Offsets(0, left, topic, [queue], 0, [begin], max_bytes[queue])
+            return Offsets(0, left, topic, [queue], 0, begin, max_bytes[queue])
 
         answer, _ = yield from _leader(topic, queue, message, timeout)
-        if isinstance(answer, OffsetsResult) and answer.ahead and answer.ahead[0][0] >= 0:
-            found[queue] = answer.ahead[0]
+        if isinstance(answer, OffsetsResult) and answer.ahead[0] >= 0:
+            found[queue] = answer.ahead
     return found
 
 

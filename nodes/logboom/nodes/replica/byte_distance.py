@@ -11,9 +11,11 @@ from logboom.nodes.replica.entry_reader import entries, find_batch_start
 from logboom.nodes.replica.replica import Replica
 from logboom.wire.head import KIND_AT
 
-LOOKUP_BYTES: Final = 16 * 1024 * 1024
+LOOKUP_BYTES: Final = 8 * 1024 * 1024
 """Bytes of the log that one question may read; the answer is then that far."""
-LOOKUP_BLOCKS: Final = 4_096
+LOOKUP_ENTRIES: Final = 1_000
+"""Entries of the log that one question may read."""
+LOOKUP_BLOCKS: Final = 1_024
 """Blocks of the index that one question may pass, at about 1 MiB each."""
 UNKNOWN: Final = (-1, 0)
 
@@ -37,8 +39,8 @@ def offset_ahead(
     if offset < replica.start:
         return UNKNOWN
     at = find_batch_start(replica, storage, offset)
-    size = read = passed = 0
-    while at < limit and read < LOOKUP_BYTES and passed < LOOKUP_BLOCKS:
+    size = read = seen = passed = 0
+    while at < limit and passed < LOOKUP_BLOCKS:
         block = None if at.side else block_at(storage, *replica.key, at.offset)
         if (
             block is not None
@@ -50,7 +52,7 @@ def offset_ahead(
             continue
         begin = at
         for entry, after in entries(replica, storage, at, limit):
-            read += len(entry)
+            read, seen = read + len(entry), seen + 1
             if not entry[KIND_AT]:
                 first, count = max(at.offset, offset), after.offset - at.offset
                 length = len(entry) * (after.offset - first) // count
@@ -60,8 +62,8 @@ def offset_ahead(
                     return stop, size + len(entry) * (stop - first) // count
                 size += length
             at = after
-            if read >= LOOKUP_BYTES:
-                break
+            if read >= LOOKUP_BYTES or seen >= LOOKUP_ENTRIES:
+                return (at.offset, size) if at.offset > offset else UNKNOWN
             if not at.side and block_at(storage, *replica.key, at.offset) is not None:
                 break
         if at == begin:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.compaction.compacted_reader import read_survivors as collect_survivors
-from logboom.nodes.replica.byte_distance import offset_ahead
+from logboom.nodes.replica.byte_distance import UNKNOWN, offset_ahead
 from logboom.nodes.replica.entry_reader import DamagedEntry, read_batches, readable_end
 from logboom.nodes.replica.pull_filter import sieve_of
 from logboom.nodes.replica.replica import QueueKey, Replica
@@ -66,8 +66,6 @@ MAX_UNSENT_BYTES: Final = 32 * 1024 * 1024
 """Bytes of unread answers up to which a peer may request more; for a peer that never reads, nothing
 is read from disk."""
 MOST_KEYS: Final = 1_000
-MOST_AHEAD: Final = 64
-"""Queues of one request of which it is looked up how far some bytes go."""
 
 
 class PullHandler(Service):
@@ -428,19 +426,15 @@ class PullHandler(Service):
 
     def _ahead(
         self, found: Sequence[Replica], message: Offsets, turn: BrokerTurn
-    ) -> list[tuple[int, int]]:
-        """Return how far `max_bytes` go from each of the offsets that were named."""
-        if not message.begins:
-            return []
-        if len(message.begins) != len(found) or message.max_bytes < 1 or len(found) > MOST_AHEAD:
-            text = "name an offset for each queue, of at most 64, and at least one byte"
-            raise InvalidRequest(text)
-        ahead = []
-        for replica, begin in zip(found, message.begins, strict=True):
-            with self._index_of(replica, turn):
-                found_at = offset_ahead(replica, self._queues.storage, begin, message.max_bytes)
-            ahead.append(found_at)
-        return ahead
+    ) -> tuple[int, int]:
+        """Return how far `max_bytes` go from the offset that was named; UNKNOWN if none was."""
+        if message.begin < 0:
+            return UNKNOWN
+        if len(found) != 1 or message.max_bytes < 1:
+            raise InvalidRequest("name one queue, an offset in it, and at least one byte")
+        (replica,) = found
+        with self._index_of(replica, turn):
+            return offset_ahead(replica, self._queues.storage, message.begin, message.max_bytes)
 
     @contextmanager
     def _index_of(self, replica: Replica, turn: BrokerTurn) -> Iterator[None]:

@@ -9,6 +9,7 @@ from itertools import accumulate
 import pytest
 
 from logboom.nodes.log.index_rows import block_at
+from logboom.nodes.replica import byte_distance
 from logboom.nodes.replica.byte_distance import UNKNOWN, offset_ahead
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.messages import Offsets, OffsetsResult
@@ -46,6 +47,24 @@ def test_small_messages_before_large_ones() -> None:
     assert ahead(rig, 130, 1) == (130, 0)
 
 
+@pytest.mark.parametrize(
+    ("limit", "value"), [("LOOKUP_ENTRIES", 10), ("LOOKUP_BYTES", 10 * 104), ("LOOKUP_BLOCKS", 1)]
+)
+def test_one_question_looks_at_so_much_and_answers_that_far(
+    limit: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, lengths = led(*[(1, 4)] * 700)
+    for _ in range(20):
+        rig.settle(1.0)
+    monkeypatch.setattr(byte_distance, limit, value)
+    stop, size = ahead(rig, 5, 1 << 40)
+    assert 15 <= stop < 700
+    assert size == sum(lengths[5:stop])
+    while stop < 700:
+        before, stop = stop, ahead(rig, stop, 1 << 40)[0]
+        assert stop > before
+
+
 def test_a_batch_that_does_not_fit_is_divided() -> None:
     rig, (length,) = led((1_000, 100))
     stop, size = ahead(rig, 0, length // 4)
@@ -75,19 +94,19 @@ def test_it_is_answered_beside_the_offsets() -> None:
     rig, lengths = led((3, 100), (2, 100))
     client = rig.client("reader")
 
-    def asked(begins: Sequence[int] = (), max_bytes: int = 0) -> OffsetsResult:
-        client.ask(Offsets(0, 1_000, "flights", [0], 0, [*begins], max_bytes))
+    def asked(begin: int = -1, max_bytes: int = 0, queues: Sequence[int] = (0,)) -> OffsetsResult:
+        client.ask(Offsets(0, 1_000, "flights", [*queues], 0, begin, max_bytes))
         answer = client.answer()
         assert isinstance(answer, OffsetsResult)
         return answer
 
-    assert asked().ahead == []
-    assert asked([0], lengths[0]).ahead == [(3, lengths[0])]
+    assert asked().ahead == UNKNOWN
+    assert asked(0, lengths[0]).ahead == (3, lengths[0])
     rig.replica().trimmed(3, rig.replica().size // 2)
-    assert asked([0], 1).ahead == [UNKNOWN]
-    for begins, most in (([0, 1], 5), ([0], 0)):
-        with pytest.raises(InvalidRequest, match="name an offset for each queue"):
-            asked(begins, most)
+    assert asked(0, 1).ahead == UNKNOWN
+    for most, queues in ((5, [0, 0]), (0, [0])):
+        with pytest.raises(InvalidRequest, match="name one queue"):
+            asked(0, most, queues)
 
 
 @pytest.mark.parametrize("gone", [1, 2])
