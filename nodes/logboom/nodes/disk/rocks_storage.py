@@ -100,8 +100,9 @@ _ENDED: Final = "Shutdown in progress"
 
 
 def database_options(mode: DBRecoveryMode) -> Options:
-    """Build the options of the database as a whole."""
-    options = Options(raw_mode=True)
+    """Build the options of the database as a whole, and of its default family."""
+    # Every write puts an entry into the default family: its limits stall the others too.
+    options = _family_options(SMALL_BUFFER)
     options.create_if_missing(True)
     options.create_missing_column_families(True)
     options.set_paranoid_checks(True)

@@ -10,9 +10,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from logboom.nodes.disk import rocks_storage
 from logboom.nodes.disk.data_folder import DataFolder
 from logboom.nodes.disk.journal_files import JournalFiles
 from logboom.nodes.disk.journal_records import (
@@ -550,6 +552,121 @@ def test_a_page_that_the_disk_refuses_costs_no_other(
     monkeypatch.setattr(os, "pread", refuse)
     found = JournalFiles(tmp_path).read("file")
     assert found == b"a" * 4096 + b"\xff" * 4096 + b"c" * 100
+
+
+def unflushing(path: Path, monkeypatch: pytest.MonkeyPatch) -> RocksStorage:
+    """A store with small memtables, which RocksDB does not flush any more."""
+    monkeypatch.setattr(rocks_storage, "LOG_BUFFER", 1 << 16)
+    monkeypatch.setattr(rocks_storage, "SAMPLE_BYTES", 1)
+    store = RocksStorage(path, "broker-1")
+    store._database.cancel_all_background(True)
+    return store
+
+
+def begin_memtable(store: RocksStorage) -> None:
+    """Write until one more memtable waits to be flushed, and the store has seen it."""
+    before = waiting(store._database)
+    while waiting(store._database) == before:
+        store.write(one(0))
+    store.write(one(0))
+
+
+def waiting(database: Any) -> int:
+    """How many memtables wait to be flushed."""
+    return database.property_int_value("rocksdb.num-immutable-mem-table") or 0
+
+
+def test_q13_memtables_that_wait_are_not_taken_for_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal may use a segment again as soon as its writes count as flushed."""
+    store = unflushing(tmp_path, monkeypatch)
+    opened = store._find_flushed()
+    for count in range(1, 4):
+        begin_memtable(store)
+        assert (waiting(store._database), len(store._switches)) == (count, count + 1)
+        assert store._find_flushed() == opened
+        # The loop pauses before RocksDB stalls a write.
+        assert store.congested() == (count == 3)
+    store.close()
+
+
+class BusyDatabase:
+    """A database into which the loop writes just after the committer has asked it something."""
+
+    def __init__(self, database: Any, then: Callable[[], None]) -> None:
+        self._database = database
+        self._then = then
+
+    def property_int_value(self, name: str) -> Any:
+        """What the database says, which is out of date on return."""
+        found = self._database.property_int_value(name)
+        self._then()
+        return found
+
+
+def test_q13_a_memtable_that_begins_meanwhile_is_not_taken_for_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = unflushing(tmp_path, monkeypatch)
+    opened = store._find_flushed()
+    begin_memtable(store)
+    database = store._database
+
+    def then() -> None:
+        store._database = database
+        begin_memtable(store)
+
+    store._database = BusyDatabase(database, then)  # type: ignore[assignment]
+    assert store._find_flushed() == opened
+    assert waiting(database) == 2
+    store.close()
+
+
+@pytest.mark.parametrize("damaged", ["a middle record", "the last record"])
+def test_q13_no_later_write_gets_the_number_of_a_lost_one(tmp_path: Path, damaged: str) -> None:
+    """Else a record of before, which lies in the file still, would be taken for the new one."""
+    store = RocksStorage(tmp_path / "store", "broker-1")
+    for number in range(5):
+        store.write(one(number))
+        store.sync()
+    path = tmp_path / "killed"
+    shutil.copytree(tmp_path / "store", path)
+    store.close()
+    file, _, segment = newest_journal(path)
+    last = segment.records[-1].number
+    folder = DataFolder(path, "broker-1")
+    if damaged == "a middle record":
+        damage(file, segment.records[2].at)
+        # The records behind it prove all writes but the last, which is still there to see.
+        folder.put_synced(1)
+    else:
+        damage(file, segment.records[-1].at)
+    folder.close()
+    again = RocksStorage(path, "broker-1")
+    assert again.suspect
+    again.write(one(9))
+    again.sync()
+    _, header, segment = newest_journal(path)
+    assert header.first == segment.records[0].number == last + 1
+    again.close()
+
+
+@pytest.mark.parametrize("size", [10_000, 200_000])
+def test_a_write_that_the_disk_takes_in_parts_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    files = JournalFiles(tmp_path)
+    handle, _ = files.open("file", create=True)
+    write, write_vector = os.pwrite, os.writev
+    monkeypatch.setattr(
+        os, "pwrite", lambda handle, content, at: write(handle, content[:3_000], at)
+    )
+    monkeypatch.setattr(os, "writev", lambda handle, buffers: write_vector(handle, buffers[:1]))
+    buffers = [os.urandom(size // 2), os.urandom(size // 2)]
+    files.write(handle, 4096, buffers)
+    files.close(handle)
+    assert files.read("file") == bytes(4096) + b"".join(buffers)
 
 
 def test_opening_needs_room_for_what_the_journal_holds(
