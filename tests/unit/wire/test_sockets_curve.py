@@ -406,7 +406,8 @@ def test_connections_that_come_and_go_leave_no_counts_behind(
         with bare(ALICE, node.endpoints["main"]) as alice:
             alice.send(b"hello")
             node.send([Send(hear(node).peer, [b"welcome"])])
-            node.poll(0.01)
+            while not alice.poll(0):
+                node.poll(0.01)
             assert alice.recv() == b"welcome"
     assert len(node._unfollowed) <= 4  # noqa: SLF001 - the memory is inside
 
