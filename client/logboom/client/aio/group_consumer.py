@@ -91,7 +91,13 @@ class GroupConsumer(GroupOwnership, PositionedReader):
 
     def ack(self, given: Given | Iterable[Given]) -> None:
         """Acknowledge a message, a batch of columns, or several of them. They are not delivered
-        again once this is committed."""
+        again once this is committed.
+
+        Raises:
+            InvalidRequest: one was not given to this consumer; what came before it is acknowledged.
+                (It is no error if its queue went to another member meanwhile: the message is
+                delivered again there.)
+        """
         self._check()
         self._intake.ack(given)
 
@@ -101,14 +107,18 @@ class GroupConsumer(GroupOwnership, PositionedReader):
         `max_attempts`.
 
         Raises:
-            InvalidRequest: the delay is negative.
+            InvalidRequest: the delay is negative, or the message was not given to this consumer.
         """
         self._check()
         self._intake.nack(message, delay_s, cause, time.monotonic())
         self._event.set()
 
     def reject(self, message: Message, cause: str = "rejected") -> None:
-        """Send a message that can never be handled to the dead letters, with this cause."""
+        """Send a message that can never be handled to the dead letters, with this cause.
+
+        Raises:
+            InvalidRequest: it was not given to this consumer.
+        """
         self._check()
         self._intake.reject(message, cause, time.monotonic())
         self._event.set()

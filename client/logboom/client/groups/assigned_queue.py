@@ -111,6 +111,7 @@ class AssignedQueue:
         "owner_epoch",
         "progress",
         "queue",
+        "reached",
         "releasing",
         "running",
         "seen_end",
@@ -148,6 +149,9 @@ class AssignedQueue:
         """The offset after the last message that the reader has opened."""
         self.handed = owned.start
         """The offset after the last message handed out, where reading resumes after a drain."""
+        self.reached = 0
+        """The offset after the last message that the member was ever given of this queue, as far as that
+        is beyond `handed`: before a seek, or before it lost the queue."""
         self.seen_end = owned.start
         """The greatest log end that pulls have shown (see docs/SAFETY.md, G3)."""
         self.running = 0
@@ -353,7 +357,7 @@ class AssignedQueue:
         """
         if self.progress.floor == UNPLACED:
             self.progress = OffsetTracker(offset)
-            self.arrived = self.handed = offset
+            self._hand_from(offset)
         if offset > self.arrived:
             self.progress.finish(self.arrived, offset)
             self.arrived = offset
@@ -362,9 +366,13 @@ class AssignedQueue:
     def place(self, offset: int) -> None:
         """Start again from another offset after a seek; what was finished before no longer matters."""
         self.progress = OffsetTracker(offset)
-        self.arrived = self.handed = offset
+        self._hand_from(offset)
         self.running = 0
         self.trial = None
+
+    def _hand_from(self, offset: int) -> None:
+        self.reached = max(self.reached, self.handed)
+        self.arrived = self.handed = offset
 
     def place_if_known(self) -> None:
         """Set the commit point after a seek to an end or a time, if the offset is known by now."""

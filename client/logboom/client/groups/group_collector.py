@@ -452,33 +452,47 @@ class GroupFetchCollector(MemberQueues):
     # Acknowledgements.
 
     def ack(self, given: Given | Iterable[Given]) -> None:
-        """Finish a message, a batch of columns, or several of them."""
+        """Finish a message, a batch of columns, or several of them.
+
+        Raises:
+            InvalidRequest: one was not given to this member; what came before it is finished.
+        """
         with self._member.lock:
             self._member.asked += 1
             for each in (given,) if isinstance(given, (Message, ColumnBatch)) else given:
                 if isinstance(each, ColumnBatch):
                     columns = each.columns
                     holding = self._member.holding(each.topic, each.queue)
+                    if holding is None or columns.next_offset > holding.handed:
+                        self._check_given(
+                            each.topic, each.queue, columns.base_offset, columns.next_offset
+                        )
                     if holding is not None:
                         self._finish(holding, columns.base_offset, columns.next_offset)
                 else:
                     topic, queue, offset = place_of(each)
                     holding = self._member.holding(topic, queue)
-                    if holding is not None:
+                    if holding is None or offset >= holding.handed:
+                        self._check_given(topic, queue, offset, offset + 1)
+                    else:
                         self._finish(holding, offset, offset + 1)
 
     def nack(self, message: Message, delay_s: float | None, cause: str, now: float) -> None:
         """Schedule a failed message again, after `delay_s` or the group's retry delay.
 
         Raises:
-            InvalidRequest: the delay is invalid.
+            InvalidRequest: the delay is invalid, or the message was not given to this member.
         """
         if delay_s is not None:
             check_delay(delay_s)
         self._fail(message, delay_s, cause, now)
 
     def reject(self, message: Message, cause: str, now: float) -> None:
-        """Send a message that will never be handled to the dead letters."""
+        """Send a message that will never be handled to the dead letters.
+
+        Raises:
+            InvalidRequest: it was not given to this member.
+        """
         self._fail(message, DEAD, cause, now)
 
     def _fail(self, message: Message, delay_s: float | None, cause: str, now: float) -> None:
@@ -486,9 +500,30 @@ class GroupFetchCollector(MemberQueues):
         with self._member.lock:
             self._member.asked += 1
             holding = self._member.holding(topic, queue)
-            if holding is None or offset >= holding.handed or holding.progress.is_finished(offset):
-                return  # another member has it now, or it is done
+            if holding is None or offset >= holding.handed:
+                self._check_given(topic, queue, offset, offset + 1)
+                return  # another member has it now, or it will be given again
+            if holding.progress.is_finished(offset):
+                return
             self._failures.fail(self, holding, message, delay_s, cause, now)
+
+    def _check_given(self, topic: str, queue: int, start: int, stop: int) -> None:
+        """Check that this member was given these messages once.
+
+        It may have lost their queue since, or read it again from before them.
+
+        Raises:
+            InvalidRequest: it was not.
+        """
+        if stop <= self._member.reached(topic, queue):
+            return
+        what = f"message {start} of {topic}/{queue} was"
+        if stop > start + 1:
+            what = f"messages {start} to {stop - 1} of {topic}/{queue} were"
+        raise InvalidRequest(
+            f"{what} not given to this consumer (group {self._member.options.group!r}): settle a "
+            "message with the consumer that read it"
+        )
 
     def retry(self, holding: AssignedQueue, message: Message, when: float) -> None:
         """Hand a message out again from here; called under the lock."""

@@ -122,6 +122,8 @@ class MemberState:
         self._by_name: dict[tuple[str, int], AssignedQueue] = {}
         self._paused: set[tuple[str, int]] = set()
         """(topic, queue) of those that the application paused, also while others have them."""
+        self._reached: dict[tuple[str, int], int] = {}
+        """(topic, queue) of those that were lost → the offset after the last message given of them."""
         self.config = options.config
         """The group's settings, once joined."""
         self.subscription = options.subscription
@@ -156,6 +158,7 @@ class MemberState:
         holding.share = self._shares.setdefault(holding.topic, holding.share)
         holding.share.holdings[holding.key] = holding
         holding.turns = self._turns
+        holding.reached = self._reached.get((holding.topic, holding.queue), 0)
         self.holdings[holding.key] = holding
         self._by_name[holding.topic, holding.queue] = holding
 
@@ -167,10 +170,18 @@ class MemberState:
             del holding.share.holdings[holding.key]
         if self._by_name.get(name) is holding:
             del self._by_name[name]
+            self._reached[name] = max(holding.reached, holding.handed)
 
     def holding(self, topic: str, queue: int) -> AssignedQueue | None:
         """Find an assigned queue by its topic's name."""
         return self._by_name.get((topic, queue))
+
+    def reached(self, topic: str, queue: int) -> int:
+        """Return the offset after the last message that this member was ever given of a queue."""
+        holding = self.holding(topic, queue)
+        if holding is None:
+            return self._reached.get((topic, queue), 0)
+        return max(holding.reached, holding.handed)
 
     def new_fetch(self, holding: AssignedQueue, start: int) -> GroupFetch:
         """Make the fetch of a queue, paused if the application has paused the queue."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
 import pytest
 
 from logboom.client.groups import offset_committer
@@ -154,6 +155,74 @@ def test_a_reset_drops_what_is_buffered_and_goes_on_from_there(cluster: GroupClu
     assert numbers(reader.read(6)) == [2, 3, 4, 5, 6, 7]
     reader.commit()
     assert cluster.commits == {}
+
+
+def test_what_was_not_given_to_a_member_can_not_be_settled_there(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0, start=5)
+    messages = reader.read(5)
+    beyond = msgspec.structs.replace(messages[-1], offset=10)
+    elsewhere = msgspec.structs.replace(messages[0], queue=1)
+    unknown = msgspec.structs.replace(messages[0], topic="u")
+    for foreign in (beyond, elsewhere, unknown):
+        with pytest.raises(InvalidRequest, match=r"not given to this consumer.*that read it"):
+            reader.intake.ack([messages[0], foreign])
+        with pytest.raises(InvalidRequest, match="not given to this consumer"):
+            reader.intake.nack(foreign, None, "no luck", cluster.now)
+        with pytest.raises(InvalidRequest, match="not given to this consumer"):
+            reader.intake.reject(foreign, "never", cluster.now)
+    reader.commit()
+    assert cluster.commits[0].offset == 6, "what came before a foreign one counts"
+    assert numbers(reader.read(2)) == [10, 11]
+
+
+def test_columns_that_were_not_given_to_a_member_can_not_be_settled_there(
+    cluster: GroupCluster,
+) -> None:
+    cluster.give(1)
+    other = Reader(cluster)
+    cluster.run(2)
+    foreign = other.intake.take_columns(cluster.now)
+    assert {each.queue for each in foreign} == {1}
+    again = GroupCluster()
+    fill(again, 0, 0, 30)
+    reader = Reader(again)
+    again.give(0)
+    reader.read(3)
+    with pytest.raises(InvalidRequest, match="messages 0 to 2 of t/1 were not given"):
+        reader.intake.ack(foreign)
+
+
+def test_what_a_member_was_given_once_may_always_be_settled(cluster: GroupCluster) -> None:
+    """Whoever holds a message cannot know that its queue was reset, lost, or is read again."""
+    reader = Reader(cluster)
+    cluster.give(0)
+    old = reader.read(9)
+    reader.intake.seek("t", 0, 2)
+    reader.intake.ack(old[4:])  # read again from 2
+    reader.intake.seek("t", 0, "last")
+    reader.intake.ack(old[4:])  # where it reads is not known yet
+    cluster.give(0, start=1)
+    assert cluster.run(5, lambda: reader.member.holdings[key(cluster, 0)].handed == 1)
+    reader.intake.ack(old[4:])  # reset
+    reader.intake.nack(old[5], None, "no luck", cluster.now)
+    del cluster.owned[0]
+    cluster.assigned_version += 1
+    assert cluster.run(5, lambda: not reader.member.holdings)
+    reader.intake.ack(old[4:])  # with another member
+    reader.intake.reject(old[5], "never", cluster.now)
+    cluster.give(0, start=1)
+    assert numbers(reader.read(3)) == [1, 2, 3]
+    reader.intake.ack(old[4:])  # back again, and not given anew yet
+    with pytest.raises(InvalidRequest, match="not given to this consumer"):
+        reader.intake.ack(msgspec.structs.replace(old[0], offset=9))
+    reader.commit()
+    assert cluster.commits == {}
+
+
+def key(cluster: GroupCluster, queue: int) -> tuple[int, int]:
+    """The key of a queue of topic "t"."""
+    return cluster.topic_ids["t"], queue
 
 
 def test_who_is_fenced_drops_all_and_joins_again(cluster: GroupCluster) -> None:
