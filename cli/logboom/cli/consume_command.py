@@ -61,7 +61,8 @@ def consume(
     offset
         Where to begin in each queue: first, last, an offset, or -N for the last N.
     since
-        Begin at messages of this age: 10m, 1h, 2d; overrides --offset.
+        Begin at messages of this age: 10m, 1h, 2d; in a queue that has none so young, at its end.
+        Overrides --offset.
     tags
         Only messages with one of these tags: 'late || lost'.
     where

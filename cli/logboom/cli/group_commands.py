@@ -137,7 +137,8 @@ def alter(
     virtual_nodes
         consistent_hash: the points of each member on the ring.
     start
-        Where it begins in new topics: first, last, a time, or 1h for an hour ago.
+        Where it begins in new topics: first, last, a time, or 1h for an hour ago; of a queue without
+        a message since then, its end at that moment.
     when_slow
         Whether a consumer that is far behind reads from the leader or from a follower.
     paused

@@ -213,7 +213,10 @@ Half: TypeAlias = Annotated[
 ]
 ResetTarget: TypeAlias = Annotated[
     T,
-    Parameter(help="first, last, a message time (2026-11-21T10:00:00Z), or 1h for an hour ago."),
+    Parameter(
+        help="first, last, a message time (2026-11-21T10:00:00Z), or 1h for an hour ago; of a queue "
+        "without a message since then, its end."
+    ),
 ]
 SequenceNumber: TypeAlias = Annotated[
     int | None, Parameter(name=["--sequence", "-n"], help="The sequence of the transaction.")

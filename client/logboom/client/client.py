@@ -278,7 +278,8 @@ class Client(Scope):
             filter: read only messages whose headers match: "price > 3 AND region = 'eu'", or a
                 `Filter`.
             start: "first", "last", or a message time: ms since 1970 UTC, a datetime with its zone,
-                or ISO 8601 text such as "2026-11-21T10:00:00Z". It counts only for a group that is
+                or ISO 8601 text such as "2026-11-21T10:00:00Z". A queue without a message at or after
+                that time is read from its end at that moment. It counts only for a group that is
                 new.
             prefetch_bytes: bytes that are read ahead, of all queues together; one message always
                 has room.

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,36 @@ def test_starts_and_seeks(boom: Client) -> None:
             assert consumer.poll(9, 0.2) == []
             consumer.resume(name, 0)
             assert consumer.poll(1, 200)[0].value == b"2"
+
+
+def test_a_start_in_the_future_is_the_end_at_that_moment(boom: Client, tmp_path: Path) -> None:
+    name = topic(boom, "ahead")
+    tomorrow = int((time.time() + 86_400) * 1_000)
+    alone = partial(boom.consumer, mode="broadcasting", offsets_file=tmp_path / "offsets.json")
+    with boom.producer() as producer:
+        producer.send_many(name, [b"old"] * 3).result(200)
+        with (
+            boom.consumer(name, start=tomorrow) as plain,
+            boom.consumer(name) as sought,
+            boom.consumer(name, group="ahead", start=tomorrow) as member,
+            alone(name, group="alone", start=tomorrow) as broadcast,
+            boom.subscribe(name, subscription="ahead", start=tomorrow) as subscriber,
+        ):
+            sought.seek_to_time(name, 0, tomorrow)
+            assert member.wait_assigned(200)
+            for each in (plain, sought, broadcast):
+                assert each.poll(9, 0) == []
+                wait_until(partial(_is_at, each, name, 3), "the end is not found")
+            producer.send(name, b"new").result(200)
+            for reader in (plain, sought, member, broadcast, subscriber):
+                assert [message.value for message in reader.poll(9, 200)] == [b"new"]
+    (moved,) = boom.admin.subscriptions.reset(name, "ahead", tomorrow)
+    (reset,) = boom.admin.reset_offsets("ahead", tomorrow, topic=name)
+    assert (moved.target, reset.target) == (4, 4)
+
+
+def _is_at(consumer: Any, name: str, offset: int) -> bool:
+    return bool(consumer.position(name, 0) == offset)
 
 
 def test_a_consumer_of_all_queues_sees_queues_that_come_later(boom: Client) -> None:

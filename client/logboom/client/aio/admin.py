@@ -414,8 +414,8 @@ class Admin(AccessAdmin):
         returned. The group's retries stay as they are, unless `topic` or the file names them.
 
         Args:
-            to: "first", "last", a message time (ms since 1970 UTC, or a datetime with its zone), or
-                offsets by (topic, queue).
+            to: "first", "last", a message time (ms since 1970 UTC, or a datetime with its zone; the
+                end of a queue that has no message at or after it), or offsets by (topic, queue).
             shift: number of messages to move forward, or back if negative.
             from_group: a group whose committed offsets are taken over.
             file: a file with offsets, as `logboom group describe -o json` prints them.

@@ -47,8 +47,9 @@ class SubscriptionAdmin:
         dry_run: bool = True,
         force: bool = False,
     ) -> list[SubscriptionReset]:
-        """Move a subscription to the first message, the end, or a message time in ms. Exactly the
-        messages below count as acknowledged afterwards.
+        """Move a subscription to the first message, the end, or a message time in ms (the end of a
+        queue that has no message at or after it). Exactly the messages below count as acknowledged
+        afterwards.
 
         Args:
             dry_run: return the plan without carrying it out.

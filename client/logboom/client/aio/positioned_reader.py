@@ -45,7 +45,8 @@ class PositionedReader(Reader):
             self._intake.seek(topic, queue, seek_start(offset))
 
     async def seek_to_time(self, topic: str, queue: int, timestamp_ms: int) -> None:
-        """Continue reading a queue at the first message at or after a message time."""
+        """Continue reading a queue at the first message at or after a message time, or at its end at
+        this moment if there is none."""
         await self.open()
         with self._intake_lock:
             self._intake.seek(topic, queue, MessageTime(timestamp_ms))
