@@ -143,15 +143,54 @@ producer = boom.producer(linger_ms=30_000)
 producer.send(sys.argv[2], b"12345")
 if sys.argv[2] == "flush":
     producer.flush()
+if sys.argv[2] == "forgotten":
+    del producer, boom
 """
 
+LOOP_ENDS_EARLY = """
+import asyncio, sys
+from logboom.client import aio
 
-@pytest.mark.parametrize(("how", "told"), [("not", True), ("flush", False)])
+async def main():
+    boom = await aio.connect(sys.argv[1])
+    producer = boom.producer(linger_ms=30_000)
+    for n in range(3):
+        producer.send(sys.argv[2], b"12345")
+    match sys.argv[2]:
+        case "topic-is-looked-up":
+            await asyncio.sleep(0)
+        case "buffered":
+            await producer.wait_buffered()
+        case "loop-flushes":
+            await producer.flush()
+        case "forgotten-by-a-loop":
+            del producer, boom
+
+asyncio.run(main())
+"""
+NOT_SENT = "3 sends wait for their topic, or for room in the buffer"
+NOT_ACKNOWLEDGED = "sent messages are not acknowledged"
+
+
+@pytest.mark.parametrize(
+    ("program", "how", "told"),
+    [
+        (ENDS_EARLY, "not", NOT_ACKNOWLEDGED),
+        (ENDS_EARLY, "forgotten", NOT_ACKNOWLEDGED),
+        (ENDS_EARLY, "flush", ""),
+        (LOOP_ENDS_EARLY, "at-once", NOT_SENT),
+        (LOOP_ENDS_EARLY, "topic-is-looked-up", NOT_SENT),
+        (LOOP_ENDS_EARLY, "forgotten-by-a-loop", NOT_SENT),
+        (LOOP_ENDS_EARLY, "buffered", NOT_ACKNOWLEDGED),
+        (LOOP_ENDS_EARLY, "loop-flushes", ""),
+    ],
+)
 def test_a_program_that_ends_with_unsent_messages_is_told(
-    node: Embedded, how: str, told: bool
+    node: Embedded, program: str, how: str, told: str
 ) -> None:
     with node.connect() as boom:
         boom.admin.create_topic(how, 1, 1)
-        command = [sys.executable, "-c", ENDS_EARLY, node.endpoints[0], how]
+        command = [sys.executable, "-c", program, node.endpoints[0], how]
         done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
-    assert ("sent messages are not acknowledged" in done.stderr) is told
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == bool(told), done.stderr

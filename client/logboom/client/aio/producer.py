@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections import deque
@@ -40,6 +41,8 @@ from logboom.wire.errors import ClientClosed, LogboomError, TimedOut
 
 if TYPE_CHECKING:
     from logboom.client.tracing.producer_tracer import Creation, ProducerTracer
+
+LOG = logging.getLogger("logboom.client")
 
 F = TypeVar("F", bound="asyncio.Future[Any]")
 _Late: TypeAlias = tuple[
@@ -261,6 +264,7 @@ class Producer(ProducerBase):
         self._late.append((topic, queue, send, future, creation))
         if self._hurrying is None or self._hurrying.done():
             self._hurrying = asyncio.create_task(self._hurry())
+            self._hurrying.add_done_callback(self._warn_of_unsent)
         return self._watch(future)
 
     def _watch(self, future: F) -> F:
@@ -306,6 +310,16 @@ class Producer(ProducerBase):
             else:
                 sent.add_done_callback(partial(_copy, future))
             self._late.popleft()
+
+    def _warn_of_unsent(self, hurrying: asyncio.Task[None]) -> None:
+        """Log that the loop ends before all messages are in the buffer, if it does."""
+        if hurrying.cancelled() and self._late and not self._closed:
+            LOG.warning(
+                "the event loop ends while %d sends wait for their topic, or for room in the buffer, and "
+                "their messages are lost: await flush() or close() of the producer, or use it in an "
+                "`async with` block",
+                len(self._late),
+            )
 
     async def _room(self) -> None:
         while self._buffer.full:
