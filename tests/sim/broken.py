@@ -264,6 +264,13 @@ BREAKS: Final = (
             + "test_r9_who_was_added_and_heard_nothing_yet_votes_for_those_whose_log_names_it"
         ),
     ),
+    Break(
+        "R9",
+        r.processes_of_one_name_server_look_alike,
+        Directed(
+            "metadata.test_name_server_rivals:test_r9_a_copy_of_the_leader_that_nobody_dials_ends"
+        ),
+    ),
     Break("R10", r.answers_of_any_term_count, Script(an_old_answer)),
     Break(
         "R10",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import Final
 
@@ -56,7 +57,7 @@ from logboom.metadata.raft.raft_config import (
 from logboom.metadata.raft.raft_links import Announced, RaftLinks
 from logboom.metadata.raft.raft_node import RaftNode
 from logboom.metadata.raft.raft_state import RaftCallbacks
-from logboom.metadata.raft.raft_watch import RaftWatch
+from logboom.metadata.raft.raft_watch import RaftWatch, rival_text
 from logboom.metadata.raft.submissions import OnResult
 from logboom.metadata.state.journal_notes import (
     foreign_journal_text,
@@ -209,8 +210,10 @@ class NameServer:
             rng,
             raft_config,
         )
+        # The number of this process; a peer of another one with this Raft id tells them apart by it.
+        process = copy(rng).getrandbits(62) | 1
         identity = Identity(
-            config.id, "name-server", cluster_key=cluster_key, user=node_user(config.id)
+            config.id, "name-server", process, cluster_key=cluster_key, user=node_user(config.id)
         )
         self.links = RaftLinks(identity, self.raft, rng)
         self.links.listeners = announced_listeners(config)
@@ -317,6 +320,9 @@ class NameServer:
         out.notes += self._raft_watch.look(self.raft, now.mono, in_touch=self.in_touch)
         if self.links.strangers:
             out.notes += self._raft_watch.refused(self.links.strangers)
+        if self.links.rivals:
+            self.acceptor.refuse_processes(self.links.rivals, rival_text)
+            out.notes += self._raft_watch.rivals(self.links.rivals)
         self._watch_handler.end_due(out, now.mono)
         ended = self.acceptor.end_revoked(now.mono)
         self._watch_handler.end_sessions(ended, out)
@@ -531,7 +537,8 @@ class NameServer:
         match message:
             case RaftFrame():
                 if peer.kind == "name-server" and peer.client_id == message.sender:
-                    self.links.from_peer(message, batches, out, self._now.mono)
+                    now = self._now.mono
+                    self.links.from_peer(message, batches, out, now, peer.instance_epoch)
             case Heartbeat():
                 self._counts["heartbeats"] += 1
                 self._reply(out, address, message.id, self._heartbeat(message))

@@ -229,6 +229,11 @@ def newcomers_know_only_their_own_log(patch: Patch) -> None:
     patch.setattr(name_server, "named_journal", lambda _cluster, _raft, _name: "")
 
 
+def processes_of_one_name_server_look_alike(patch: Patch) -> None:
+    """R9: two live processes with one Raft id take the links from each other for ever."""
+    patch.setattr(RaftLinks, "_is_rival", lambda *_: False)
+
+
 def answers_of_any_term_count(patch: Patch) -> None:
     """R10: an answer counts whatever term it was given in."""
     counted = vars(message_handler.RaftMessageHandler)["_on_response"]

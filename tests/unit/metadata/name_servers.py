@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec.structs import replace
 
 from logboom.metadata.config import (
     NameServerConfig,
@@ -132,9 +135,17 @@ class Group:
         self.askers[who] = (asker, self._process(f"asking-{who}", asker))
 
     def start(
-        self, name: str, key: bytes = KEY, listeners: Sequence[NameServerListener] = ()
+        self,
+        name: str,
+        key: bytes = KEY,
+        listeners: Sequence[NameServerListener] = (),
+        copy_on: str = "",
     ) -> NameServer:
-        """Start a name server from what its disk holds; unknown names join."""
+        """Start a name server from what its disk holds; unknown names join.
+
+        Args:
+            copy_on: start it once more, on this host, from a copy of its disk.
+        """
         member = {m.id: m for m in self.members}.get(
             name, NameServerMember(name, f"{name}:7701", f"{name}:7721")
         )
@@ -151,10 +162,15 @@ class Group:
         if name not in self.disks:
             self.wipe(name)
         disk = self.disks[name]
+        if copy_on:
+            disk, original = SimulatedDisk(disk.journal_id), disk
+            disk.durable, disk.snapshot = deepcopy(original.durable), original.snapshot
+            config = replace(config, listen=f"{copy_on}:7701", raft_listen=f"{copy_on}:7721")
         rng = random.Random(self.rng.random())
         now = Instant(100.0 + self.scheduler.now, 0)
         core = NameServer(config, disk, rng, key, now, self._raft)
-        process = self.processes[name] = self._process(name, core)
+        host = copy_on or name
+        process = self.processes[host] = self._process(host, core)
         for each in listeners_of(config):
             self.network.listen(process, each.name, each.listen)
         return core

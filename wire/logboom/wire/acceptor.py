@@ -9,7 +9,7 @@ forgotten and must greet again.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -223,6 +223,8 @@ class Acceptor:
         self._revoked_version = -1
         """Version of the rules by which `end_revoked` has looked."""
         self._expelled: frozenset[str] = frozenset()
+        self._rivals: dict[str, int] = {}
+        self._rival_text: Callable[[str], str] = str
         self.authorizer = Authorizer(AccessBook)
         """Decides on listeners with keys; it knows nobody until its owner sets another."""
         self.on_denial: OnDenial = _ignore
@@ -245,6 +247,21 @@ class Acceptor:
         for address, peer in list(self._peers.items()):
             if peer.kind == "name-server" and peer.client_id in self._expelled:
                 self.end(address)
+
+    def refuse_processes(self, rivals: Mapping[str, int], text: Callable[[str], str]) -> None:
+        """End the sessions of name servers' second processes (name server → number of the process).
+
+        They are told `text` when they greet again.
+        """
+        if self._rivals == rivals:
+            return
+        self._rivals, self._rival_text = dict(rivals), text
+        for address, peer in list(self._peers.items()):
+            if self._is_rival(peer.kind, peer.client_id, peer.instance_epoch):
+                self.end(address)
+
+    def _is_rival(self, kind: PeerKind, name: str, process: int) -> bool:
+        return kind == "name-server" and process != 0 and self._rivals.get(name) == process
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -467,6 +484,10 @@ class Acceptor:
             return
         if hello.kind == "name-server" and hello.client_id in self._expelled:
             error = Refused(removed_text(hello.client_id), "FENCED")
+            self._turn_away(address, principal, hello, error, out)
+            return
+        if self._is_rival(hello.kind, hello.client_id, hello.instance_epoch):
+            error = Refused(self._rival_text(hello.client_id), "FENCED")
             self._turn_away(address, principal, hello, error, out)
             return
         self._open(address, hello, greeting.version, out, now, principal, proven=True)

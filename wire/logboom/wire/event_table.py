@@ -210,8 +210,8 @@ _ALL: Final[tuple[LogEvent, ...]] = (
         "metadata.raft",
         "name server",
         ("name_server", "text"),
-        "A name server came back with another data folder than the one that counts under its id, and is "
-        "not heard",
+        "A name server came back with another data folder than the one that counts under its id, or runs a "
+        "second time, and is not heard",
         ("name_server",),
     ),
     LogEvent(

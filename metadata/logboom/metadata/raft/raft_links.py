@@ -36,6 +36,9 @@ RESTART_AFTER: Final = 0.1
 GREET_AGAIN: Final = 2.0
 """Seconds after which a peer that refused us is asked again."""
 
+RIVAL_COUNT: Final = 4
+"""Number of seconds in which two processes of one Raft id were heard, before one is refused."""
+
 GUEST_SILENCE: Final = 30.0
 """Seconds without a frame after which a guest is forgotten."""
 MAX_GUESTS: Final = 8
@@ -87,6 +90,15 @@ class _Link:
     restart: bool = False
     """True if a new session is to begin once the connection is open and `RESTART_AFTER` has passed.
     """
+    owner: int = 0
+    """Number of the process that answers at the endpoint: it has heard our stream."""
+    owner_heard: float = 0.0
+    rival: int = 0
+    """Number of another process with this Raft id, which has not heard our stream."""
+    rival_count: int = 0
+    """Number of seconds in which both were heard."""
+    rival_at: float = 0.0
+    """Time at which it was counted last."""
 
 
 class RaftLinks:
@@ -115,6 +127,9 @@ class RaftLinks:
         """Returns the id of the journal that counts under a peer's Raft id; "" if that is unknown."""
         self.strangers: dict[str, str] = {}
         """Peers that have announced another journal than the one that counts; they are not heard."""
+        self.rivals: dict[str, int] = {}
+        """Peer → number of a process that has its Raft id, though another one answers at its endpoint;
+        it is not heard."""
         self.stranger_to = ""
         """A peer that knows another journal of this node; "" if there is none."""
         self.software: dict[str, tuple[str, int]] = {}
@@ -248,11 +263,22 @@ class RaftLinks:
         return True
 
     def from_peer(
-        self, message: RaftFrame, batches: Sequence[Frame], out: Effects, now: float
+        self,
+        message: RaftFrame,
+        batches: Sequence[Frame],
+        out: Effects,
+        now: float,
+        process: int = 0,
     ) -> None:
-        """Take a frame of an authenticated peer; one that is unknown here may be a guest."""
+        """Take a frame of an authenticated peer; one that is unknown here may be a guest.
+
+        Args:
+            process: the number of its process; 0: it has none.
+        """
         link = self._links.get(message.sender) or self._guest(message, out, now)
         if link is None:
+            return
+        if process and self._is_rival(link, process, bool(message.echo), now):
             return
         if message.number == 0:
             self.announced[message.sender] = (message.listeners, message.raft_listeners)
@@ -282,6 +308,24 @@ class RaftLinks:
             self._take_down(link)
         else:
             self.strangers.pop(peer, None)
+
+    def _is_rival(self, link: _Link, process: int, hears_us: bool, now: float) -> bool:
+        """Return True if another process of this Raft id lives, and answers at its endpoint.
+
+        Two live processes take the link from each other for ever: each begins a stream that is new to
+        us. A process that was restarted is none, since the one before it is heard no more.
+        """
+        if hears_us:
+            link.owner, link.owner_heard = process, now
+            link.rival = 0 if link.rival == process else link.rival
+        elif link.owner and process not in (link.owner, link.rival):
+            link.rival, link.rival_count, link.rival_at = process, 0, now
+        elif process == link.rival and link.owner_heard > link.rival_at <= now - 1.0:
+            link.rival_count += 1
+            link.rival_at = now
+            if link.rival_count == RIVAL_COUNT:
+                self.rivals[link.peer] = process
+        return self.rivals.get(link.peer) == process
 
     def tick(self, out: Effects, now: float) -> None:
         """Redial, keep alive, and end silent links."""

@@ -15,6 +15,14 @@ CONTACT_S: Final = 5.0
 """Seconds without a leader that are no event: an election takes less."""
 
 
+def rival_text(name: str) -> str:
+    """Return what to do about a second process of a name server."""
+    return (
+        f"another process is {name}, and answers at its address, and this one has a copy of its data "
+        "folder: stop the wrong one; each name server has an id and a folder of its own"
+    )
+
+
 class RaftWatch:
     """Compares what a member saw at the end of its last turn with what it sees now."""
 
@@ -27,6 +35,7 @@ class RaftWatch:
         """When a leader was heard last."""
         self._lost = False
         self._refused: dict[str, str] = {}
+        self._rivals: dict[str, int] = {}
 
     def refused(self, strangers: Mapping[str, str]) -> list[Note]:
         """Return what has happened to those that came back with another journal (R9)."""
@@ -39,6 +48,15 @@ class RaftWatch:
                 text="it has lost its disk, or two run under one id: bring its folder back, or remove "
                 f"it with `logboom name-server remove {name}` and add a new one under a new id",
             )
+            for name in sorted(new)
+        ]
+
+    def rivals(self, rivals: Mapping[str, int]) -> list[Note]:
+        """Return which second processes of a name server were refused."""
+        new = {name for name, process in rivals.items() if self._rivals.get(name) != process}
+        self._rivals = dict(rivals)
+        return [
+            note("raft_member_refused", name_server=name, text=rival_text(name))
             for name in sorted(new)
         ]
 
