@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isinf, isnan
 from typing import TypeAlias
 
 from logboom.wire.errors import InvalidRequest
@@ -23,6 +24,16 @@ def as_bytes(given: object, field: str) -> bytes:
     kind = type(given).__name__
     hint = ": encode it, e.g. text.encode()" if isinstance(given, str) else ""
     raise InvalidRequest(f"a {field} must be bytes, not {kind}{hint}")
+
+
+def check_seconds(given: object, field: str, *, endless: bool = False) -> None:
+    """Check a time-out, which the client's thread reckons with.
+
+    Raises:
+        InvalidRequest: it is no number; or it is infinite, unless it may be `endless`.
+    """
+    if not isinstance(given, (int, float)) or isnan(given) or (isinf(given) and not endless):
+        raise InvalidRequest(f"{field} must be a number of seconds, not {given!r:.80}")
 
 
 def check_extras(

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final, TypeVar, overload
 
 from logboom.client.admin import Admin
+from logboom.client.argument_checks import check_seconds
 from logboom.client.bridge import (
     begin,
     drive,
@@ -141,6 +142,7 @@ class Client(Scope):
         cluster_key: bytes = b"",
         credentials: Credentials | None = None,
     ) -> None:
+        check_seconds(timeout_s, "timeout_s")
         self._timeout_s = timeout_s
         self._io = IoThread(
             endpoints,

@@ -73,6 +73,10 @@ class IoThread:
         if len(client_id) > MAX_CLIENT_ID:
             text = f"client_id of {len(client_id)} characters: give at most {MAX_CLIENT_ID}"
             raise InvalidRequest(text)
+        try:
+            client_id.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"client_id must be text that UTF-8 can encode: {error}") from None
         unique = f"{client_id or 'client'}-{secrets.token_hex(6)}"
         config = ClientConfig(
             endpoints,

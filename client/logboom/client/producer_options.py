@@ -98,5 +98,5 @@ class ProducerOptions:
             )
         if self.buffer_bytes < self.max_batch_bytes:
             raise InvalidRequest("buffer_bytes must be at least max_batch_bytes")
-        if self.delivery_timeout_s <= 0:
+        if not self.delivery_timeout_s > 0:  # nan is neither
             raise InvalidRequest("delivery_timeout_s must be more than 0")

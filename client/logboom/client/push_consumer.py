@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from logboom.client.argument_checks import check_seconds
 from logboom.client.calls import FindTopic
 from logboom.client.fetch.fetch_buffer import FetchBuffer, WakeFetch
 from logboom.client.group_ownership import GroupOwnership
@@ -165,6 +166,8 @@ class PushConsumer(GroupOwnership, Resource):
         When a listener calls it, it returns at once, and the consumer closes after the listener
         has returned.
         """
+        if timeout_s is not None:
+            check_seconds(timeout_s, "timeout_s", endless=True)
         with self._news:
             if self._closing:
                 return

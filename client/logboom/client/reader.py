@@ -109,7 +109,7 @@ class Reader(Resource):
         deadline = time.monotonic() + timeout_s
         while True:
             left = deadline - time.monotonic()
-            if left <= 0:
+            if not left > 0:
                 self._found_nothing()
                 return []
             self._wait(min(left, LOOK_AGAIN_S))

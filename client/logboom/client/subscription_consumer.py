@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterable
 from typing import Final
 
+from logboom.client.argument_checks import check_seconds
 from logboom.client.bridge import drive, run, run_in_thread
 from logboom.client.io_thread import IoThread, wall_ms
 from logboom.client.reader import Reader
@@ -128,6 +129,7 @@ class SubscriptionConsumer(Reader):
         """
         self.open()
         wanted = self._timeout_s if timeout_s is None else timeout_s
+        check_seconds(wanted, "timeout_s", endless=True)
         refusal: GroupError | None = None
         for subscriber in self._readers.subscribers:
             try:
@@ -170,6 +172,7 @@ class SubscriptionConsumer(Reader):
     def close(self, timeout_s: float = CLOSE_S) -> None:
         """Wait up to `timeout_s` until acknowledgements are confirmed, and detach. Messages that
         are not acknowledged are delivered to others at once. A second call does nothing."""
+        check_seconds(timeout_s, "timeout_s", endless=True)
         if self._closed:
             return
         self._closed = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,21 @@ def test_send_and_read(node: Embedded) -> None:
                 assert seen == [b"%d" % n for n in range(500)]
                 assert consumer.position("aio", 0) == 500
                 assert len(await consumer.poll(1_000, 200)) == 100
+
+    asyncio.run(main())
+
+
+def test_a_wrong_send_that_waits_for_its_topic_fails_alone(node: Embedded) -> None:
+    async def main() -> None:
+        async with connect(node.endpoints) as boom:
+            await boom.admin.create_topic("waits", queues=1)
+            async with boom.producer() as producer:
+                values: Any = (value for value in [b"no column"])
+                wrong = producer.send_many("waits", values)
+                right = producer.send("waits", b"v")
+                with pytest.raises(TypeError, match="generator"):
+                    await asyncio.wait_for(wrong, 200)
+                assert (await asyncio.wait_for(right, 200)).offset == 0
 
     asyncio.run(main())
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from logboom.deploy.polling import ask_until
 from logboom.wire.errors import (
     AlreadyExists,
     ClientClosed,
+    GroupError,
     InvalidRequest,
     LogboomError,
     OffsetOutOfRange,
@@ -131,6 +132,69 @@ def test_starts_and_seeks(boom: Client) -> None:
             assert consumer.poll(9, 0.2) == []
             consumer.resume(name, 0)
             assert consumer.poll(1, 200)[0].value == b"2"
+
+
+NOT_TEXT = [None, 5, 1.5, b"t", (), [], {}, object(), "\ud800", "a\0b", "ü" * 300]
+
+
+def test_what_cannot_be_sent_fails_its_own_call(node: Embedded) -> None:
+    """A wrong argument ends neither the client's thread nor its view of the cluster."""
+    with connect(node.endpoints) as boom, boom.producer() as producer:
+        name = topic(boom, "sound")
+        for number, wrong in enumerate(NOT_TEXT):
+            given: Any = wrong
+            for call in (
+                partial(producer.send, given, b"v"),
+                partial(producer.send_many, given, [b"v"]),
+                partial(boom.admin.offsets, given),
+                partial(boom.admin.describe_group, given),
+                partial(boom.admin.create_topic, given),
+                partial(_poll_once, boom.consumer, given),
+                partial(_poll_once, boom.consumer, name, group=given, instance=given),
+                partial(_poll_once, boom.subscribe, name, subscription=given, name=given),
+            ):
+                with suppress(
+                    TypeError, AttributeError, InvalidRequest, UnknownResource, GroupError
+                ):
+                    call()
+            # Metadata is still followed: this topic is not known here yet.
+            new = topic(boom, f"new-{number}")
+            assert producer.send(new, b"v").result(200).offset == 0, f"not after {wrong!r}"
+
+
+def _poll_once(make: Callable[..., Any], *topics: Any, **options: Any) -> None:
+    with make(*topics, **options) as consumer:
+        consumer.poll(1, 0)
+
+
+@pytest.mark.parametrize("wrong", [None, "5", float("nan"), float("inf")])
+def test_a_time_out_is_a_number_of_seconds(node: Embedded, wrong: Any) -> None:
+    with pytest.raises(InvalidRequest, match="timeout_s must be"):
+        connect(node.endpoints, timeout_s=wrong)
+
+
+def test_a_close_that_is_given_no_number_of_seconds_closes_nothing(boom: Client) -> None:
+    name = topic(boom, "closed-wrongly")
+    with (
+        boom.consumer(name, group="closing") as member,
+        boom.subscribe(name, subscription="closing") as subscriber,
+        boom.push_consumer(name, group="pushed", listener=print) as pushed,
+        boom.producer() as producer,
+    ):
+        wrong: Any
+        for wrong in ("5", float("nan")):
+            for call in (member.close, subscriber.flush, subscriber.close, pushed.close):
+                with pytest.raises(InvalidRequest, match="timeout_s must be"):
+                    call(wrong)
+        assert member.poll(1, float("nan")) == []
+        producer.send(name, b"v").result(200)
+        for reader in (member, subscriber):
+            assert [message.value for message in reader.poll(1, 200)] == [b"v"]
+
+
+def test_a_delivery_time_out_is_a_number(boom: Client) -> None:
+    with pytest.raises(InvalidRequest, match="delivery_timeout_s must be"):
+        boom.producer(delivery_timeout_s=float("nan"))
 
 
 def test_a_start_in_the_future_is_the_end_at_that_moment(boom: Client, tmp_path: Path) -> None:

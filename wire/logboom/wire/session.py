@@ -141,8 +141,11 @@ class Session:
         message.id = number
         try:
             frames = encode(message, batches)
-        except OverflowError:
-            error = InvalidRequest("a number is greater than 64 bits hold")
+        except (OverflowError, TypeError, UnicodeEncodeError) as fault:
+            text = "a number is greater than 64 bits hold"
+            if not isinstance(fault, OverflowError):
+                text = f"a value has the wrong type, or is no text: {fault}"
+            error = InvalidRequest(text)
             self._ended[number] = Reply(context, None, (), error)
             return number
         self._expect(now)

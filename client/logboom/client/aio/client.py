@@ -29,6 +29,7 @@ from logboom.client.aio.push_consumer import PushConsumer
 from logboom.client.aio.range_reader import RANGE_BYTES, read_range
 from logboom.client.aio.resource import Scope
 from logboom.client.aio.subscription_consumer import SubscriptionConsumer
+from logboom.client.argument_checks import check_seconds
 from logboom.client.calls import Connect
 from logboom.client.cluster_search import CREDENTIALS_VARIABLE, find_cluster
 from logboom.client.fetch import message_flows
@@ -141,6 +142,7 @@ class Client(Scope):
         cluster_key: bytes = b"",
         credentials: Credentials | None = None,
     ) -> None:
+        check_seconds(timeout_s, "timeout_s")
         self._timeout_s = timeout_s
         self._io = IoThread(
             endpoints,

@@ -11,6 +11,7 @@ from typing import Final
 from logboom.client.aio.bridge import run, run_in_thread
 from logboom.client.aio.positioned_reader import PositionedReader
 from logboom.client.aio.reader import LOOK_AGAIN_S
+from logboom.client.argument_checks import check_seconds
 from logboom.client.calls import FindTopic
 from logboom.client.fetch.fetch_buffer import FetchBuffer
 from logboom.client.group_ownership import GroupOwnership
@@ -181,7 +182,7 @@ class GroupConsumer(GroupOwnership, PositionedReader):
             if self._intake.has_queue():
                 return True
             left = LOOK_AGAIN_S if deadline is None else deadline - time.monotonic()
-            if left <= 0:
+            if not left > 0:
                 return False
             await self._event.wait(min(left, LOOK_AGAIN_S))
 
@@ -199,6 +200,7 @@ class GroupConsumer(GroupOwnership, PositionedReader):
         A static member (`instance=`) stays in the group for the rest of its session, so that its next
         process continues with the same queues and nobody else notices; with `leave` it leaves, too.
         """
+        check_seconds(timeout_s, "timeout_s", endless=True)
         if self._closed:
             return
         self._closed = True

@@ -37,7 +37,7 @@ from logboom.client.send.transaction_batches import TransactionBatches
 from logboom.client.send_options import SendManyOptions, SendOptions, check_options
 from logboom.client.tracing.loading import load_producer_tracer
 from logboom.client.transactions.parked_batches import ToPark, send_all
-from logboom.wire.errors import ClientClosed, LogboomError, TimedOut
+from logboom.wire.errors import ClientClosed, InvalidRequest, LogboomError, TimedOut
 
 if TYPE_CHECKING:
     from logboom.client.tracing.producer_tracer import Creation, ProducerTracer
@@ -298,11 +298,13 @@ class Producer(ProducerBase):
                 await self._find(topic, queue)
                 await self._room()
                 sent = send()
-            except LogboomError as error:
+            # A wrong argument must not hold up the messages behind it.
+            except Exception as error:  # noqa: BLE001 - the future has it
                 parks = self._buffer.parks
                 if parks is not None and parks.error is None:
                     # The buffer does not know this message, but the commit must fail because of it.
-                    parks.error = error
+                    wrong = InvalidRequest(f"a send failed: {error!r}")
+                    parks.error = error if isinstance(error, LogboomError) else wrong
                 if creation is not None:
                     creation.fail(error)
                 if not future.done():

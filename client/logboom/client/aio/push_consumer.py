@@ -16,6 +16,7 @@ from typing import Any
 
 from logboom.client.aio.bridge import Event, call_user, ends_worker, run, run_in_thread
 from logboom.client.aio.resource import Resource
+from logboom.client.argument_checks import check_seconds
 from logboom.client.calls import FindTopic
 from logboom.client.fetch.fetch_buffer import FetchBuffer, WakeFetch
 from logboom.client.group_ownership import GroupOwnership
@@ -203,6 +204,8 @@ class PushConsumer(GroupOwnership, Resource):
         A static member (`instance=`) stays in the group for the rest of its session, so that its next
         process continues with the same queues and nobody else notices; with `leave` it leaves, too.
         """
+        if timeout_s is not None:
+            check_seconds(timeout_s, "timeout_s", endless=True)
         if self._closing:
             return
         self._closing = True

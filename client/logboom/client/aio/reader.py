@@ -108,7 +108,7 @@ class Reader(Resource):
         deadline = time.monotonic() + timeout_s
         while True:
             left = deadline - time.monotonic()
-            if left <= 0:
+            if not left > 0:
                 self._found_nothing()
                 return []
             await self._wait(min(left, LOOK_AGAIN_S))

@@ -9,6 +9,7 @@ from typing import Final
 
 from logboom.client.aio.bridge import drive, run, run_in_thread
 from logboom.client.aio.reader import Reader
+from logboom.client.argument_checks import check_seconds
 from logboom.client.io_thread import IoThread, wall_ms
 from logboom.client.results import Message
 from logboom.client.retry_publisher import RetryPublisher
@@ -127,6 +128,7 @@ class SubscriptionConsumer(Reader):
         """
         await self.open()
         wanted = self._timeout_s if timeout_s is None else timeout_s
+        check_seconds(wanted, "timeout_s", endless=True)
         refusal: GroupError | None = None
         for subscriber in self._readers.subscribers:
             try:
@@ -169,6 +171,7 @@ class SubscriptionConsumer(Reader):
     async def close(self, timeout_s: float = CLOSE_S) -> None:
         """Wait up to `timeout_s` until acknowledgements are confirmed, and detach. Messages that
         are not acknowledged are delivered to others at once. A second call does nothing."""
+        check_seconds(timeout_s, "timeout_s", endless=True)
         if self._closed:
             return
         self._closed = True

@@ -17,6 +17,7 @@ from logboom.client.cluster.connections import Connections
 from logboom.client.core_context import CoreTurn, Timer
 from logboom.wire.backoff import backoff
 from logboom.wire.errors import (
+    InvalidRequest,
     LogboomError,
     Refused,
     TimedOut,
@@ -25,7 +26,7 @@ from logboom.wire.errors import (
     UnknownResource,
 )
 from logboom.wire.messages import Watch, WatchResult
-from logboom.wire.names import unknown_topic_text
+from logboom.wire.names import topic_name_fault, unknown_topic_text
 from logboom.wire.routes import Routes
 from logboom.wire.session import Reply
 from logboom.wire.session_table import RequestHandle
@@ -129,6 +130,13 @@ class MetadataUpdater:
 
         It has at least `queues` queues, unless the name servers' log knows of fewer, too.
         """
+        if not isinstance(topic, str):
+            done(InvalidRequest(f"a topic's name must be text, not {type(topic).__name__}"))
+            return
+        if topic_name_fault(topic) is not None:
+            # No node would answer for the topics that are followed if they were asked for this one.
+            done(unknown_topic(topic))
+            return
         known = self.routes.topics.get(topic)
         covered = known is not None and topic in self._covered
         if known is not None and covered and len(known.queues) >= queues:
