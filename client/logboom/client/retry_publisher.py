@@ -82,9 +82,10 @@ class RetryPublisher:
         """Send copies that have the same topic and delay."""
         try:
             future = self._send_many(copies)
-        except LogboomError as error:
+        # A message that the application has made may be wrong in any way.
+        except Exception as error:  # noqa: BLE001 - it is told to the sender of the copy
             if len(copies) == 1:
-                copies[0].done(error)
+                copies[0].done(_as_ours(error))
                 return
             # One of them may be too large, which must not keep back the others.
             for copy in copies:
@@ -132,7 +133,11 @@ class _RetryCopy(NamedTuple):
 def _tell(copies: list[_RetryCopy], future: ManyFuture) -> None:
     """Report the result of one batch of copies."""
     error = future.exception()
-    if error is not None and not isinstance(error, LogboomError):
-        error = InternalError(f"copies were not sent: {error!r}; please report it")
     for copy in copies:
-        copy.done(error)
+        copy.done(None if error is None else _as_ours(error))
+
+
+def _as_ours(error: BaseException) -> LogboomError:
+    if isinstance(error, LogboomError):
+        return error
+    return InternalError(f"copies were not sent: {error!r}; please report it")

@@ -134,6 +134,10 @@ def test_starts_and_seeks(boom: Client) -> None:
             assert consumer.poll(1, 200)[0].value == b"2"
 
 
+WRONG = (
+    *(TypeError, AttributeError, KeyError),
+    *(InvalidRequest, UnknownResource, OffsetOutOfRange, GroupError),
+)
 NOT_TEXT = [None, 5, 1.5, b"t", (), [], {}, object(), "\ud800", "a\0b", "ü" * 300]
 
 
@@ -147,15 +151,16 @@ def test_what_cannot_be_sent_fails_its_own_call(node: Embedded) -> None:
                 partial(producer.send, given, b"v"),
                 partial(producer.send_many, given, [b"v"]),
                 partial(boom.admin.offsets, given),
+                partial(boom.admin.get_message, name, given, 0),
+                partial(boom.admin.find_messages, name, b"k", queue=given),
+                partial(boom.admin.offsets_ahead, name, {0: 0}, {1: 5}),
                 partial(boom.admin.describe_group, given),
                 partial(boom.admin.create_topic, given),
                 partial(_poll_once, boom.consumer, given),
                 partial(_poll_once, boom.consumer, name, group=given, instance=given),
                 partial(_poll_once, boom.subscribe, name, subscription=given, name=given),
             ):
-                with suppress(
-                    TypeError, AttributeError, InvalidRequest, UnknownResource, GroupError
-                ):
+                with suppress(*WRONG):
                     call()
             # Metadata is still followed: this topic is not known here yet.
             new = topic(boom, f"new-{number}")

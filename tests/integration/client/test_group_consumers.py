@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from logboom.client import Client, Consumer, Context, GroupConsumer, Later, Message, connect
@@ -95,6 +96,17 @@ def test_what_is_finished_out_of_order_is_not_read_again(boom: Client) -> None:
         again = read(consumer, len(left))
         assert consumer.poll(10, 0.3) == []
     assert sorted(numbers(again)) == sorted(numbers(left))
+
+
+def test_a_copy_that_cannot_be_encoded_holds_up_no_other(boom: Client) -> None:
+    fill(boom, 0, 2)
+    given: Any = ["no text"]
+    with boom.consumer("t", group="g", retry="exponential", retry_first_ms=1) as consumer:
+        wrong, right = polled(consumer, 2)
+        consumer.nack(msgspec.structs.replace(wrong, tag=given))
+        consumer.nack(right)
+        (again,) = polled(consumer, 1)
+        assert (again.value, again.attempt) == (right.value, 2)
 
 
 def test_two_members_share_and_a_clean_leave_doubles_nothing(boom: Client) -> None:

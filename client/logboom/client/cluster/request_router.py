@@ -17,7 +17,7 @@ from logboom.client.core_context import CoreTurn, Timer
 from logboom.client.promise import Promise
 from logboom.wire.backoff import backoff
 from logboom.wire.base import WireMessage
-from logboom.wire.errors import InternalError, LogboomError
+from logboom.wire.errors import InternalError, InvalidRequest, LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.session import Reply
 from logboom.wire.session_table import RequestHandle
@@ -130,6 +130,10 @@ class RequestRouter:
 
     def _ask_leader(self, call: AskLeader) -> None:
         """Find the topic, then ask the leader of its queue."""
+        if not isinstance(call.queue, int):
+            kind = type(call.queue).__name__
+            call.outcome.fail(InvalidRequest(f"a queue is a number, from 0 on, not {kind}"))
+            return
         deadline, settle = self._turn.now + call.timeout, settling(call.outcome)
 
         def found(topic: TopicView | LogboomError) -> None:

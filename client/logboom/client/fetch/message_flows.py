@@ -75,8 +75,10 @@ def offsets_ahead(
     found = {}
     for queue, begin in begins.items():
 
-        def message(left: int, queue: int = queue, begin: int = begin) -> WireMessage:
-            return Offsets(0, left, topic, [queue], 0, begin, max_bytes[queue])
+        def message(
+            left: int, queue: int = queue, begin: int = begin, most: int = max_bytes[queue]
+        ) -> WireMessage:
+            return Offsets(0, left, topic, [queue], 0, begin, most)
 
         answer, _ = yield from _leader(topic, queue, message, timeout)
         if isinstance(answer, OffsetsResult) and answer.ahead[0] >= 0:

@@ -8,6 +8,7 @@ its acknowledgement, with links to their creations.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,8 @@ from logboom.client.send.producer_batch import ProducerBatch
 from logboom.client.tracing import instruments
 from logboom.client.tracing.instruments import SCOPE, Instruments, operation
 from logboom.client.tracing.trace_headers import MOST_LINKS, PARENT, headers_of
+
+LOG = logging.getLogger("logboom.client")
 
 F = TypeVar("F")
 
@@ -175,11 +178,11 @@ class ProducerTracer:
                 batch.traced.links += 1
             batch.traced.last = creation
         if first:
-            batch.add_callback(lambda: self._end(batch))
+            batch.add_callback(lambda: _observe(self._end, batch))
 
     def watch(self, batch: ProducerBatch) -> None:
         """Count a batch once it is acknowledged or given up."""
-        batch.add_callback(lambda: self._count(batch))
+        batch.add_callback(lambda: _observe(self._count, batch))
 
     def _end(self, batch: ProducerBatch) -> None:
         with self._lock:
@@ -200,6 +203,15 @@ class ProducerTracer:
         taken_s = time.monotonic() - batch.born
         self._instruments.operation_duration.record(taken_s, attributes)
         self._instruments.sent.add(batch.count, attributes)
+
+
+def _observe(observe: Callable[[ProducerBatch], None], batch: ProducerBatch) -> None:
+    try:
+        observe(batch)
+    # Processors and exporters of the program may raise anything, and must not end the thread that
+    # runs the core.
+    except BaseException:
+        LOG.exception("the tracing of a batch of %s/%s failed", batch.topic, batch.queue)
 
 
 class _BatchSpan:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 
 from logboom.client.results import Message
+from logboom.client.send.producer_batch import ProducerBatch
 from logboom.client.tracing import producer_tracer
 from logboom.client.tracing.consumer_tracer import ConsumerTracer
 from logboom.client.tracing.producer_tracer import ProducerTracer
@@ -62,6 +64,40 @@ def test_a_creation_is_not_shared_for_long(
     first = tracer.create("t")
     monkeypatch.setattr(producer_tracer, "SHARED_S", 0.0)
     assert tracer.create("t") is not first
+
+
+class Failing(SpanProcessor):
+    """A processor of the program, which does not expect a span to end."""
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Fail."""
+        if span.name == "send t":
+            raise RuntimeError("no exporter")
+
+
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_what_a_processor_of_spans_raises_ends_no_batch(
+    acknowledged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is called in the thread that runs the core."""
+    provider = TracerProvider()
+    monkeypatch.setattr("opentelemetry.trace.get_tracer", provider.get_tracer)
+    tracer = ProducerTracer()
+    with provider.get_tracer("tests").start_as_current_span("work"):
+        creation = tracer.create("t")
+        assert creation is not None
+        batch = ProducerBatch("t", 0, 0.0)
+        creation.added([batch])
+        tracer.watch(batch)
+        told: list[int] = []
+        batch.add_callback(lambda: told.append(1))
+        provider.add_span_processor(Failing())
+        if acknowledged:
+            batch.resolve(7)
+        else:
+            batch.fail(ValueError("given up"))
+        assert told == [1]
+        provider.shutdown()
 
 
 def test_what_is_not_sampled_or_names_a_trace_has_no_creation(tracer: ProducerTracer) -> None:
