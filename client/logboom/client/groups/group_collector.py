@@ -92,8 +92,10 @@ class MemberQueues(ABC):
 
         Raises:
             GroupError: BEYOND_END, past what this member has read.
-            InvalidRequest: the offset is below the committed one.
+            InvalidRequest: the offset is below the committed one, or no whole number.
         """
+        if not isinstance(offset, int):
+            raise InvalidRequest(f"an offset must be a whole number, not {offset!r:.80}")
         with self._member.lock:
             holding = self.holding(topic, queue)
             fetch = holding.fetch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import msgspec
 import pytest
@@ -396,6 +397,18 @@ def test_commits_are_neither_beyond_the_end_nor_back(cluster: GroupCluster) -> N
         reader.intake.skip_to("t", 0, 4)
     with pytest.raises(UnknownResource, match="does not have queue 1"):
         reader.intake.skip_to("t", 1, 1)
+
+
+@pytest.mark.parametrize("wrong", [None, "5", 4.5, float("nan")])
+def test_only_whole_offsets_are_committed(cluster: GroupCluster, wrong: Any) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    reader.read(10)
+    with pytest.raises(InvalidRequest, match="an offset must be"):
+        reader.intake.skip_to("t", 0, wrong)
+    reader.intake.skip_to("t", 0, 4)
+    reader.commit()
+    assert cluster.commits[0].offset == 4
 
 
 def test_a_refused_commit_tells_why(cluster: GroupCluster) -> None:
