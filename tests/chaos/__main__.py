@@ -19,10 +19,11 @@ import random
 import shutil
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 
 from tests.chaos.disk import unmount_below
-from tests.chaos.faults import FAULTS, OPERATIONS
+from tests.chaos.faults import DISASTERS, FAULTS, OPERATIONS
 from tests.chaos.links import ProxyLinks
 from tests.chaos.namespaces import NamespaceLinks, obstacle
 from tests.chaos.plan import Plan
@@ -38,13 +39,21 @@ def main() -> int:
     """Run it as the options say."""
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=None, help="of the choice of faults")
-    parser.add_argument("--minutes", type=float, default=5.0, help="how long (5)")
+    parser.add_argument(
+        "--minutes", type=float, help="how long (5; each once with --operations and --disasters)"
+    )
     parser.add_argument("--faults", default="", help=f"some of: {', '.join(FAULTS)}")
     parser.add_argument(
         "--operations",
         action="store_true",
         help="each once, and no minutes: the cluster is rolled, grows to five brokers, shrinks to"
         " three and is rolled again, with kills meanwhile",
+    )
+    parser.add_argument(
+        "--disasters",
+        action="store_true",
+        help="each once, then at random for --minutes: a lagging name server goes on alone, odd"
+        " endpoints are typed, clocks jump to and fro, backups are pruned while one is made",
     )
     parser.add_argument(
         "--links", choices=LINKS, default=LINKS[0], help=f"what stands between nodes ({LINKS[0]})"
@@ -63,10 +72,13 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER, help=f"where to ({FOLDER})")
     parser.add_argument("--keep", action="store_true", help="keep the cluster's data too")
     given = parser.parse_args()
-    if given.operations:
-        if given.faults:
-            parser.error("--operations chooses the faults itself: leave --faults out")
-        given.faults, given.minutes = ",".join(OPERATIONS), 0.0
+    for chosen, option in ((OPERATIONS, "operations"), (DISASTERS, "disasters")):
+        if vars(given)[option]:
+            if given.faults:
+                parser.error(f"--{option} chooses the faults itself: leave the others out")
+            given.faults = ",".join(chosen)
+    if given.minutes is None or given.operations:
+        given.minutes = 0.0 if given.operations or given.disasters else 5.0
     names = [name.strip() for name in given.faults.split(",") if name.strip()] or list(FAULTS)
     if given.links == NamespaceLinks.kind and (reason := obstacle()):
         parser.error(f"no network namespaces: {reason}")
@@ -126,6 +138,12 @@ def main() -> int:
         f"given back {figures.given_back:,}, confirmed {figures.confirmed:,}; consumers: "
         f"{figures.killed} killed, {figures.stopped} stopped"
     )
+    if result.kept_aside:
+        print(
+            f"of topics that a lagging survivor had never heard of: {result.kept_aside:,} kept aside"
+        )
+    kinds = Counter(event.name for event in result.events)
+    print(f"faults: {', '.join(f'{times} {name}' for name, times in sorted(kinds.items()))}")
     for line in result.ended:
         print(f"by itself: {line}")
     for name, count in verdict.broken.items():

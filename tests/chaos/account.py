@@ -168,6 +168,11 @@ class Account:
         self._folder = folder
         self.ended: list[Ended] = []
         self._harms: list[Harm] = []
+        self._broken: list[tuple[str, str]] = []
+
+    def broken(self, name: str, detail: str) -> None:
+        """A fault saw that a promise was not kept."""
+        self._broken.append((name, detail))
 
     def logs(self) -> dict[str, bytes]:
         """Node → its log; also of those that were replaced."""
@@ -201,4 +206,6 @@ class Account:
 
     def judge(self, verdict: Verdict) -> list[str]:
         """See `judge_nodes`: of all that was seen."""
+        for name, detail in self._broken:
+            verdict.found(name, detail)
         return judge_nodes(self.ended, self.logs(), self._harms, verdict)

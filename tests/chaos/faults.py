@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.chaos import (
+    disaster_faults,
     link_faults,
     machine_faults,
     operation_faults,
@@ -15,7 +16,14 @@ from tests.chaos.catalogue import Fault
 
 FAULTS: Final = {
     value.name: value
-    for module in (process_faults, link_faults, machine_faults, operator_faults, operation_faults)
+    for module in (
+        process_faults,
+        link_faults,
+        machine_faults,
+        operator_faults,
+        operation_faults,
+        disaster_faults,
+    )
     for value in vars(module).values()
     if isinstance(value, Fault)
 }
@@ -23,4 +31,9 @@ FAULTS: Final = {
 OPERATIONS: Final = ("roll", "resize", "roll")
 """What operators do to a cluster at work: the run of `--operations`."""
 
-__all__ = ["FAULTS", "OPERATIONS", "Fault"]
+DISASTERS: Final = tuple(
+    value.name for value in vars(disaster_faults).values() if isinstance(value, Fault)
+)
+"""Lost majorities of name servers, and operators and clocks at their worst: those of `--disasters`."""
+
+__all__ = ["DISASTERS", "FAULTS", "OPERATIONS", "Fault"]

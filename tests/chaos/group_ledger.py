@@ -61,6 +61,7 @@ def judge_group(
     load: tuple[float, float],
     verdict: Verdict,
     attempts: int = 1,
+    losses: Sequence[tuple[float, float]] = (),
 ) -> GroupFigures:
     """Check everything; what is wrong goes into `verdict`.
 
@@ -70,6 +71,8 @@ def judge_group(
         load: when the load began and ended, in seconds of the records.
         verdict: what is wrong goes in there.
         attempts: how often a message has to fail to be a dead letter.
+        losses: from when to when name servers forgot, one after the other: of what was committed
+            since one began, nothing need be left once it is over.
     """
     known = Fates((r for r in records if isinstance(r, Fate)), fates.unserved(records))
     given: defaultdict[int, list[Consumed]] = defaultdict(list)
@@ -98,7 +101,7 @@ def judge_group(
     logs[RETRIES] = _copies(given[RETRIES])
     for queue, log in logs.items():
         mine = sorted(given[queue], key=lambda record: record.at)
-        judge = _Queue(queue, log, known, figures, verdict)
+        judge = _Queue(queue, log, known, figures, verdict, losses)
         judge.owners(mine)
         judge.deliveries(mine, committed[queue])
         judge.commits(mine, committed[queue])
@@ -167,6 +170,20 @@ def unmended(
     return failed
 
 
+def lasting(
+    committed: Sequence[Committed], losses: Sequence[tuple[float, float]]
+) -> list[Committed]:
+    """What was committed, without what name servers may have forgotten since."""
+    return [
+        each for each in committed if not any(since < each.at <= until for since, until in losses)
+    ]
+
+
+def forgets(losses: Sequence[tuple[float, float]], done: float, later: float) -> bool:
+    """Whether name servers may have forgotten, by a later time, what was committed after `done`."""
+    return any(done <= until and since <= later for since, until in losses)
+
+
 def _copies(given: Iterable[Consumed]) -> Log:
     """The queue of copies, as members tell of it: nobody else knows what it holds."""
     rows: list[Stored] = []
@@ -188,13 +205,20 @@ class _Queue:
     """One queue of the group."""
 
     def __init__(
-        self, queue: int, log: Log, known: Fates, figures: GroupFigures, verdict: Verdict
+        self,
+        queue: int,
+        log: Log,
+        known: Fates,
+        figures: GroupFigures,
+        verdict: Verdict,
+        losses: Sequence[tuple[float, float]],
     ) -> None:
         self._queue = queue
         self._log = log
         self._fates = known
         self._figures = figures
         self._verdict = verdict
+        self._losses = losses
 
     def owners(self, given: Sequence[Consumed]) -> None:
         """P9: one owner per owner epoch, which is a process: a static member has a new epoch after
@@ -213,6 +237,7 @@ class _Queue:
     def deliveries(self, given: Sequence[Consumed], committed: Sequence[Committed]) -> None:
         """What members were given is what is stored, and nothing came again that must not."""
         last = array("i", [NOBODY]) * self._log.end
+        committed = lasting(committed, self._losses)
         seen = [each.at for each in committed]
         highest = [0, *accumulate((each.offset for each in committed), max)]
         if self._queue == RETRIES:
@@ -246,7 +271,11 @@ class _Queue:
         for number in set(before) - {NOBODY}:
             former = given[number]
             # Whoever could not send a copy of what failed has it once more.
-            if not former.failed and not self._fates.undone(former.member, former.at):
+            if (
+                not former.failed
+                and not self._fates.undone(former.member, former.at)
+                and not forgets(self._losses, former.at, record.at)
+            ):
                 where = f"{self._where(record)}, finished by {self._where(former)}"
                 self._verdict.found(AGAIN, where, before.count(number))
 
@@ -254,7 +283,7 @@ class _Queue:
         """P8: a committed offset never goes back, and covers only what was finished."""
         finished = _Floor()
         place = at = 0
-        for each in committed:
+        for each in lasting(committed, self._losses):
             if each.offset < at:
                 detail = f"queue {self._queue}: from {at} to {each.offset}"
                 self._verdict.found(BACK, detail, at - each.offset)

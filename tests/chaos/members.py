@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ class ChangingCluster(Cluster):
             "endpoint": links.front(name, listen),
             "raft_endpoint": links.front(name, raft),
         }
-        del self.members[lost]
+        self.members.pop(lost, None)
         others = [*self.members.values()]
         self.members[name] = joiner
         folder = self.data / name
@@ -65,3 +66,27 @@ class ChangingCluster(Cluster):
         self._layout = dataclasses.replace(self._layout, name_servers=(*left, spec))
         shutil.rmtree(self.data / lost / "data")
         return joiner
+
+    def stranger(self, like: str, advertise: str) -> list[str]:
+        """Write the file of one more broker, and return the command that would start it.
+
+        Args:
+            like: whose settings it has otherwise.
+            advertise: where others reach it, as its file says.
+        """
+        folder = self.data / "strangers" / "broker-99"
+        folder.mkdir(parents=True, exist_ok=True)
+        spec = NodeSpec("broker-99", "broker", folder, f"127.0.0.1:{self._ports.broker()}")
+        old = _settings(self._layout.node(like).config_path)
+        write(
+            spec.config_path,
+            {key: value for key, value in old.items() if key != "metrics_listen"}
+            | {
+                "id": spec.id,
+                "listen": spec.endpoint,
+                "advertise": advertise,
+                "data": spec.data_path,
+            },
+        )
+        node = [sys.executable, "-m", "logboom.deploy.node", spec.role]
+        return [*node, "--config", str(spec.config_path)]

@@ -41,6 +41,11 @@ class Plan:
         """Where clients write down what they see."""
         return self.folder / "records"
 
+    @property
+    def backups(self) -> Path:
+        """Where backups of the cluster lie."""
+        return self.folder / "backups"
+
 
 @dataclass(slots=True)
 class Result:
@@ -60,6 +65,9 @@ class Result:
     explained: list[str] = field(default_factory=list)
     """Ends and faulty lines of logs that a fault of the run explains; the others are findings."""
     stores_set_aside: int = 0
+    kept_aside: int = 0
+    """Acknowledged messages of topics that a recovered name server did not know: not lost, and of no
+    topic any more."""
     states_compared: int = 0
     """By the name servers' processes of the end, with their leader's."""
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -68,6 +68,15 @@ class Rig(Closeable):
         self.account = Account(folder)
         """What nodes did by themselves."""
         self._again: dict[str, float] = {}
+        self.losses: list[tuple[float, float]] = []
+        """From when to when name servers may have forgotten what they were told: a survivor lagged
+        and went on alone."""
+        self.recoveries = 0
+        self.kept_aside = 0
+        """Acknowledged messages of topics that a survivor has never heard of, as documented."""
+        self.backups = folder.with_name("backups")
+        self.backed_up_at: float | None = None
+        """When the newest backup began that ended well."""
         self.set_aside = 0
         """Damaged stores that brokers gave up, removed here to save room."""
         self.machine = Machine(folder)
@@ -248,19 +257,49 @@ class Rig(Closeable):
         joiner = self.cluster.put_in_place(lost, self.links)
         self.down.discard(lost)
         self.down.add(joiner["id"])
-        self._command("remove", lost, "--yes")
-        self.start([joiner["id"]])
-        self._command("add", joiner["id"], joiner["endpoint"], joiner["raft_endpoint"])
+        self.must("name-server", "remove", lost, "--yes")
+        self._join(joiner)
 
-    def _command(self, *words: str) -> None:
-        command = [sys.executable, "-m", "logboom.cli", "name-server", *words]
-        command += ["--servers", ",".join(self.endpoints)]
-        command += ["--key-file", str(self.cluster.data / KEY_FILE)]
+    def renew(self, lost: Sequence[str]) -> None:
+        """Put new name servers in the place of those without which a survivor went on alone."""
+        for name in lost:
+            self.cluster.members.pop(name, None)
+        for name in lost:
+            joiner = self.cluster.put_in_place(name, self.links)
+            self.down.discard(name)
+            self._join(joiner)
+
+    def _join(self, joiner: dict[str, str]) -> None:
+        self.start([joiner["id"]])
+        self.must("name-server", "add", joiner["id"], joiner["endpoint"], joiner["raft_endpoint"])
+
+    def words(self, *words: str, cluster: bool = True) -> list[str]:
+        """A command of `logboom`; `cluster`: with what says where the cluster is."""
+        command = [sys.executable, "-m", "logboom.cli", *words]
+        if cluster:
+            command += ["--servers", ",".join(self.endpoints)]
+            command += ["--key-file", str(self.cluster.data / KEY_FILE)]
+        return command
+
+    def must(self, *words: str, cluster: bool = True) -> None:
+        """Have a command of `logboom` carried out.
+
+        Raises:
+            StartError: it failed.
+        """
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=COMMAND_S, check=False
+            self.words(*words, cluster=cluster),
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+            check=False,
         )
         if done.returncode:
-            raise StartError(f"name-server {' '.join(words)}: {done.stderr.strip()}")
+            raise StartError(f"{' '.join(words)}: {done.stderr.strip()}")
+
+    def stranger(self, advertise: str) -> list[str]:
+        """The command of one more broker, whose file says that others reach it at `advertise`."""
+        return self.cluster.stranger(self.brokers[0], advertise)
 
     def tend(self) -> None:
         """Start nodes that ended by themselves; replace name servers that say that they must be."""

@@ -14,6 +14,7 @@ from logboom.deploy.node_client import NodeClient
 from logboom.wire.errors import StartError
 from logboom.wire.view import View
 from tests.chaos.account import COMPARED, METADATA, judge_states
+from tests.chaos.backups import restore
 from tests.chaos.bulk import load_bulk
 from tests.chaos.crew import Crew
 from tests.chaos.disk import ROOM_BYTES
@@ -100,8 +101,10 @@ def run(plan: Plan) -> Result:
         held = stored(rig.folders(), topic.id, replicas, verdict)
     records = load(plan.records)
     judge(records, held, _shares(plan), verdict, healed)
+    if rig.backed_up_at is not None:
+        restore(plan, records, held, rig.backed_up_at, verdict)
     span = (weather.began, weather.began + seconds)
-    group = judge_group(records, held, span, verdict, ATTEMPTS)
+    group = judge_group(records, held, span, verdict, ATTEMPTS, rig.losses)
     subscriptions = judge_subscriptions(records, held, TYPES, verdict)
     return _result(
         plan, rig, weather, seconds, records, verdict, group, subscriptions, explained, compared
@@ -199,5 +202,6 @@ def _result(
         list(dict.fromkeys(end.words for end in rig.account.ended)),
         explained,
         rig.set_aside,
+        rig.kept_aside,
         compared,
     )

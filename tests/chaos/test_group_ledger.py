@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.chaos import fates, group_ledger
-from tests.chaos.group_ledger import GroupFigures, judge_group
+from tests.chaos.group_ledger import COMMITTED_AGAIN, GroupFigures, judge_group
 from tests.chaos.ledger import Verdict
 from tests.chaos.record import RETRIES, Acked, Committed, Consumed, Dead, Fate, Record
 from tests.sim.judges.group_ledger import AGAIN, BACK, TWO_OWNERS, UNCONSUMED, UNFINISHED
@@ -180,3 +180,27 @@ def test_a_dead_letter_is_done_with_once_it_was_tried_often_enough() -> None:
 def test_a_message_whose_copy_could_not_be_sent_comes_again_itself() -> None:
     again = given("a", 1, 10, 5, 2.2)
     assert broken([*failing(), again]) == {}
+
+
+def test_what_a_lagging_name_server_has_forgotten_may_come_again_and_no_more() -> None:
+    # It lags from 1.7 s on, when 5 were committed, and goes on alone at 4 s.
+    records = [
+        *history()[:6],
+        Committed(0, 5, 4.5),
+        given("b", 2, 5, 25, 6.0),
+        Committed(0, 30, 7.0),
+    ]
+    assert broken(records) == {BACK: 10, AGAIN: 10, COMMITTED_AGAIN: 10}
+    losses = [(1.7, 4.0)]
+
+    def held(records: list[Record]) -> dict[str, int]:
+        verdict = Verdict()
+        judge_group(records, STORED, (0.0, 8.0), verdict, losses=losses)
+        return dict(verdict.broken)
+
+    assert held(records) == {}
+    # What was committed before it began to lag is not forgotten.
+    further = [*records[:6], Committed(0, 4, 4.5), given("b", 2, 4, 26, 6.0), Committed(0, 30, 7.0)]
+    assert held(further) == {BACK: 1, COMMITTED_AGAIN: 1}
+    # Nor is what was committed to the one that goes on.
+    assert held([*records, given("c", 3, 29, 1, 8.0)]) == {AGAIN: 1, COMMITTED_AGAIN: 1}
