@@ -76,7 +76,7 @@ class ChangingCluster(Cluster):
         """
         folder = self.data / "strangers" / "broker-99"
         folder.mkdir(parents=True, exist_ok=True)
-        spec = NodeSpec("broker-99", "broker", folder, f"127.0.0.1:{self._ports.broker()}")
+        spec = NodeSpec("broker-99", "broker", folder, self._ports.broker())
         old = _settings(self._layout.node(like).config_path)
         write(
             spec.config_path,

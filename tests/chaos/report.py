@@ -67,6 +67,7 @@ def as_data(result: Result) -> dict[str, Any]:
         "nodes_that_ended_by_themselves": result.ended,
         "explained_by_faults": result.explained,
         "stores_set_aside": result.stores_set_aside,
+        "messages_kept_aside": result.kept_aside,
         "states_compared": result.states_compared,
         "events": result.events,
         "acks_a_second": result.acks_a_second,
@@ -102,6 +103,7 @@ def as_page(result: Result) -> str:
         ("faults", len(result.events)),
         ("nodes that ended by themselves", len(result.ended)),
         ("damaged stores set aside", result.stores_set_aside),
+        ("messages of topics that a survivor did not know, kept aside", result.kept_aside),
         ("states that name servers compared (processes of the end)", result.states_compared),
     ]
     rows = "".join(f"<tr><td>{name}<td class=n>{count:,}" for name, count in counts)

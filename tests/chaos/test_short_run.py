@@ -14,7 +14,7 @@ import pytest
 
 from logboom.wire.errors import StartError
 from tests.chaos import fates
-from tests.chaos.faults import FAULTS, OPERATIONS
+from tests.chaos.faults import DISASTERS, FAULTS, OPERATIONS
 from tests.chaos.links import ProxyLinks
 from tests.chaos.namespaces import NamespaceLinks, obstacle
 from tests.chaos.plan import Plan
@@ -65,8 +65,9 @@ def test_a_second_fault_that_finds_nobody_does_not_wait_for_the_end_of_the_first
         pytest.param(MACHINES, ProxyLinks.kind, marks=pytest.mark.thorough),
         pytest.param(NETWORKS, NamespaceLinks.kind, marks=pytest.mark.thorough),
         pytest.param(OPERATIONS, ProxyLinks.kind, marks=pytest.mark.thorough),
+        pytest.param(DISASTERS, ProxyLinks.kind, marks=pytest.mark.thorough),
     ],
-    ids=["few", "processes", "machines", "networks", "operations"],
+    ids=["few", "processes", "machines", "networks", "operations", "disasters"],
 )
 def test_every_promise_is_kept(
     faults: tuple[str, ...], links: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
