@@ -183,7 +183,7 @@ ODD: Final = (
 )
 """Endpoints that are none."""
 REFUSED: Final = "an odd endpoint is refused in one line"
-REFUSED_S: Final = 60.0
+REFUSED_S: Final = 180.0
 """What takes longer hangs; a refusal takes as long as a process needs to begin."""
 _DIAL: Final = """
 import sys

@@ -41,7 +41,7 @@ DELETE_GRACE_S: Final = 1.0
 """After which a replica that was moved away is deleted, so that this happens within a run."""
 
 ORDER_S: Final = 5.0
-COMMAND_S: Final = 90.0
+COMMAND_S: Final = 180.0
 """What a command of an operator may take."""
 
 
