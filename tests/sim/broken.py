@@ -114,6 +114,13 @@ BREAKS: Final = (
             "test_a_follower_without_the_copies_does_not_join_before_it_has_them"
         ),
     ),
+    Break(
+        "Q3",
+        s.lost_stores_are_forgotten,
+        Directed(
+            "metadata.state.test_elections:test_q3_the_right_disk_that_comes_back_leads_again"
+        ),
+    ),
     Break("Q4", q.positions_count_uncompared, Cluster("two histories"), within=20),
     Break(
         "Q4", q.nothing_is_ever_cut, Cluster("two histories"), seeds=(1,), within=20, thorough=True
@@ -317,6 +324,19 @@ BREAKS: Final = (
         Directed(
             RULES_OF_RAFT + "test_r12_who_joins_counts_as_the_others_do_whoever_it_was_told_of"
         ),
+    ),
+    Break(
+        "R12",
+        r.added_name_servers_are_forgotten,
+        Directed(
+            "nodes.cluster.test_metadata_watcher:"
+            "test_name_servers_that_were_added_are_found_from_an_older_configuration"
+        ),
+    ),
+    Break(
+        "R12",
+        r.learned_name_servers_are_not_noted,
+        Directed("nodes.disk.test_data_folder:test_the_folder_remembers_the_name_servers"),
     ),
     Break(
         "R13",

@@ -30,8 +30,11 @@ from logboom.metadata.raft.raft_snapshot import decode_snapshot
 from logboom.metadata.state import broker_commands, recovery_commands, state_machine
 from logboom.metadata.tables.command_outcome import DONE
 from logboom.metadata.watch import watch_handler
+from logboom.nodes import broker_context
+from logboom.nodes.disk.data_folder import DataFolder
 from logboom.wire import acceptor
 from logboom.wire.commands import FenceBroker, RemoveBroker
+from logboom.wire.name_servers import NameServers
 from logboom.wire.routes import Routes
 
 if TYPE_CHECKING:
@@ -273,6 +276,18 @@ def changes_name_one_name_each(patch: Patch) -> None:
         return pack_change(change)
 
     patch.setattr(engine_adapter.EngineAdapter, "_change_entry", as_asked)
+
+
+def added_name_servers_are_forgotten(patch: Patch) -> None:
+    """R12: a broker that starts again asks only the name servers that its configuration lists."""
+    patch.setattr(
+        broker_context, "NameServers", lambda founding, _remembered: NameServers(founding)
+    )
+
+
+def learned_name_servers_are_not_noted(patch: Patch) -> None:
+    """R12: a broker's folder does not take the name servers that were added."""
+    patch.setattr(DataFolder, "remember", lambda *_: None)
 
 
 def anybody_changes_members(patch: Patch) -> None:

@@ -265,6 +265,11 @@ def acknowledgements_outlive_their_log(patch: Patch) -> None:
     patch.setattr(SubscribedQueue, "cut", lambda *_: None)
 
 
+def lost_stores_are_forgotten(patch: Patch) -> None:
+    """Q3: nobody remembers which store a queue had before its only replica came without it."""
+    patch.setattr(broker_commands, "_held_alone", lambda *_: False)
+
+
 def committers_tell_too_early(patch: Patch) -> None:
     """Q1: the real committer reports `Synced` first and syncs afterwards."""
     sync = vars(Committer)["_sync"]
