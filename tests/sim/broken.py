@@ -92,6 +92,7 @@ SUBSCRIPTIONS: Final = "nodes.subscriptions.test_subscription_handler:"
 DECISIONS: Final = "metadata.tables.test_transaction_table:"
 LOSSES: Final = "metadata.state.test_losses:"
 MOVES: Final = "metadata.state.test_moves:"
+TAIL_REPORTS: Final = "nodes.replication.test_tail_reports:"
 ROLES: Final = "nodes.test_replica_roles:"
 RESTORED: Final = "metadata.transactions.test_views:test_a_restored_state_is_the_same"
 BREAKS: Final = (
@@ -363,6 +364,16 @@ BREAKS: Final = (
     Break("R15", r.survivors_go_on_as_if_nothing_was_lost, Surviving(), within=20),
     Break("R15", r.what_is_unknown_is_deleted, Surviving(), within=20),
     Break("R15", r.survivors_elect_whom_they_know, Surviving(), seeds=(3,), within=20),
+    Break(
+        "R15",
+        r.log_ends_are_told_too_early,
+        Directed(TAIL_REPORTS + "test_r15_log_ends_are_reported_once_all_queues_have_their_roles"),
+    ),
+    Break(
+        "R15",
+        r.parts_of_log_ends_are_complete,
+        Directed(TAIL_REPORTS + "test_r15_a_report_in_parts_is_complete_with_its_last_part"),
+    ),
     Break("G1", g.releases_do_not_commit, Members(calm=True), within=20, thorough=True),
     Break("G1", g.queues_are_given_at_once, Members(calm=True), within=20, thorough=True),
     Break(

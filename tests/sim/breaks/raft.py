@@ -32,6 +32,7 @@ from logboom.metadata.tables.command_outcome import DONE
 from logboom.metadata.watch import watch_handler
 from logboom.nodes import broker_context
 from logboom.nodes.disk.data_folder import DataFolder
+from logboom.nodes.replication.tail_reports import TailReports
 from logboom.wire import acceptor
 from logboom.wire.commands import FenceBroker, RemoveBroker
 from logboom.wire.name_servers import NameServers
@@ -49,8 +50,10 @@ if TYPE_CHECKING:
     from logboom.metadata.raft.raft_snapshot import RaftSnapshot
     from logboom.metadata.tables.cluster_state import ClusterState, Queue
     from logboom.metadata.tables.command_outcome import CommandOutcome
+    from logboom.nodes.turn import BrokerTurn
     from logboom.wire.acceptor import PeerSession
     from logboom.wire.actor import Effects
+    from logboom.wire.commands import QueueTail
     from logboom.wire.frames import Frame
     from logboom.wire.messages import AddNameServer, RaftFrame, Watch
     from logboom.wire.view import View
@@ -411,6 +414,30 @@ def survivors_elect_whom_they_know(patch: Patch) -> None:
             return go_on(cluster, command)
 
     patch.setitem(vars(state_machine)["_HANDLERS"], GoOnAlone, elect)
+
+
+def log_ends_are_told_too_early(patch: Patch) -> None:
+    """R15: a broker tells how far its logs go before all of them have their roles."""
+    report = TailReports.report
+
+    def early(self: TailReports, topics: Sequence[str], turn: BrokerTurn) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(vars(self)["_applied"], "version", vars(self)["_routes"].version)
+            report(self, topics, turn)
+
+    patch.setattr(TailReports, "report", early)
+
+
+def parts_of_log_ends_are_complete(patch: Patch) -> None:
+    """R15: a broker says with each part of its report that it has told of all its logs."""
+    report = vars(TailReports)["_report"]
+
+    def whole(
+        self: TailReports, tails: list[QueueTail], turn: BrokerTurn, *, complete: bool
+    ) -> None:
+        report(self, tails, turn, complete=complete or bool(tails))
+
+    patch.setattr(TailReports, "_report", whole)
 
 
 def _begin_anew(cluster: ClusterState, queue: Queue) -> None:
