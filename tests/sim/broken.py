@@ -43,6 +43,7 @@ from tests.sim.breaks.harnesses import (
     Script,
     Subscribers,
     Surviving,
+    SurvivingDecisions,
     Waiting,
     verdict,
 )
@@ -364,6 +365,7 @@ BREAKS: Final = (
     Break("R15", r.survivors_go_on_as_if_nothing_was_lost, Surviving(), within=20),
     Break("R15", r.what_is_unknown_is_deleted, Surviving(), within=20),
     Break("R15", r.survivors_elect_whom_they_know, Surviving(), seeds=(3,), within=20),
+    Break("R15", r.decisions_are_numbered_as_before, SurvivingDecisions(), seeds=(4,)),
     Break(
         "R15",
         r.log_ends_are_told_too_early,

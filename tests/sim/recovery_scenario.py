@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -81,6 +82,9 @@ class Recovery:
         self._missing = 2
         """Name servers that the group still needs."""
         self._lost = False
+        self.on_loss: Callable[[], None] = lambda: None
+        self.on_survival: Callable[[], None] = lambda: None
+        """Called soon after the survivor leads."""
         world.on_name_server_turn = self._look
 
     def begin(self) -> None:
@@ -159,6 +163,7 @@ class Recovery:
             self._after(0.2, self._lose)
             return
         self._before = _Counters(*map(max, zip(*map(_counters, states), strict=True)))
+        self.on_loss()
         world.kill(self._survivor)
         for name in servers:
             if name != self._survivor:
@@ -193,6 +198,7 @@ class Recovery:
 
     def _go_on(self) -> None:
         self._scenario.add_producer("wire-9")
+        self.on_survival()
         if self._lost and self._rng.random() < 0.5:
             # Another topic of its name: what is left of the lost one is not of it.
             again = CreateTopic(LATE.topic, 1, 3, FOR_EVER, 1)
@@ -232,7 +238,8 @@ class RecoveryScenario(Scenario):
             del self.world.machines[name]
         mix = "forgotten leader" if calm else "crashes"
         self.faults = Attack(self.world, random.Random(f"weather of {seed}"), mix)
-        self.guests.append(Recovery(self))
+        self.recovery = Recovery(self)
+        self.guests.append(self.recovery)
 
     def add_producer(self, name: str) -> None:
         """Let one more producer take part, which asks for an id now."""

@@ -33,6 +33,7 @@ from tests.sim.breaks.harnesses import (
     Rights,
     Subscribers,
     Surviving,
+    SurvivingDecisions,
     Waiting,
     verdict,
 )
@@ -68,6 +69,7 @@ ELSEWHERE: Final[Mapping[Harness, Collection[int]]] = {
     Subscribers(): test_subscriptions.SEEDS,
     Surviving(): test_recovery.SEEDS,
     Surviving(calm=True): test_recovery.CALM,
+    SurvivingDecisions(): test_recovery.DECIDING,
     Waiting(): test_delays.SEEDS,
 }
 """Seeds that other tests run, with the rules as they are."""

@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 
 from tests.sim.judges.verdict import Outcome
+from tests.sim.recovery_decisions_scenario import RecoveryDecisionsScenario
 from tests.sim.recovery_scenario import RecoveryScenario
 from tests.thorough import few_of
 
@@ -17,6 +18,9 @@ FEW = (0, 1)
 CALM = range(6)
 """Seeds in which brokers keep running."""
 FEW_CALM = (0,)
+DECIDING = range(9)
+"""Seeds in which transactions are decided before and after."""
+FEW_DECIDING = (4,)
 COUNTED = ("acked", "recoveries", "topics lost", "kept of a lost topic", "crashes", "healed")
 """What must have happened at least once over the few: else they prove nothing."""
 
@@ -39,6 +43,14 @@ def test_brokers_that_keep_running_follow_the_survivor(seed: int) -> None:
     totals = outcome(seed, calm=True).totals
     assert totals["recoveries"] == 1
     assert totals["acked"] > 0
+
+
+@pytest.mark.parametrize("seed", few_of(DECIDING, FEW_DECIDING))
+def test_what_is_committed_under_a_survivor_is_published(seed: int) -> None:
+    totals = RecoveryDecisionsScenario(seed).run().totals
+    assert totals["recoveries"] == 1
+    assert totals["transactions before the loss"] > 0
+    assert totals["transactions"] > 0
 
 
 def test_the_seeds_together_met_everything() -> None:

@@ -23,6 +23,7 @@ from tests.sim.group_scenario import GroupScenario
 from tests.sim.judges.verdict import Failed
 from tests.sim.move_scenario import MoveScenario
 from tests.sim.raft_world import BrokenPromiseError, RaftWorld
+from tests.sim.recovery_decisions_scenario import RecoveryDecisionsScenario
 from tests.sim.recovery_scenario import RecoveryScenario
 from tests.sim.scenario import Scenario
 from tests.sim.subscription_scenario import SubscriptionScenario
@@ -140,6 +141,18 @@ class Surviving:
 
 
 @dataclass(frozen=True, slots=True)
+class SurvivingDecisions:
+    """The same with transactions before the loss and after it."""
+
+    def __str__(self) -> str:
+        return "recovery, transactions"
+
+    def run(self, seed: int) -> None:
+        """Raises `Failed` if a promise is broken."""
+        RecoveryDecisionsScenario(seed).run()
+
+
+@dataclass(frozen=True, slots=True)
 class Raft:
     """The simulation of the raft group alone."""
 
@@ -209,6 +222,7 @@ Harness: TypeAlias = (
     | Subscribers
     | Rights
     | Surviving
+    | SurvivingDecisions
     | Raft
     | Script
     | Directed

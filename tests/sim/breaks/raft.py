@@ -29,6 +29,7 @@ from logboom.metadata.raft.raft_node import RaftNode
 from logboom.metadata.raft.raft_snapshot import decode_snapshot
 from logboom.metadata.state import broker_commands, recovery_commands, state_machine
 from logboom.metadata.tables.command_outcome import DONE
+from logboom.metadata.tables.transaction_table import PendingDecision, TransactionTable
 from logboom.metadata.watch import watch_handler
 from logboom.nodes import broker_context
 from logboom.nodes.disk.data_folder import DataFolder
@@ -39,7 +40,7 @@ from logboom.wire.name_servers import NameServers
 from logboom.wire.routes import Routes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from logboom.metadata.raft.journal_store import StoredJournal
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from logboom.wire.commands import QueueTail
     from logboom.wire.frames import Frame
     from logboom.wire.messages import AddNameServer, RaftFrame, Watch
+    from logboom.wire.transactions import ParkedBatches
     from logboom.wire.view import View
     from tests.sim.breaks.queues import Patch
 
@@ -438,6 +440,31 @@ def parts_of_log_ends_are_complete(patch: Patch) -> None:
         report(self, tails, turn, complete=complete or bool(tails))
 
     patch.setattr(TailReports, "_report", whole)
+
+
+def decisions_are_numbered_as_before(patch: Patch) -> None:
+    """R15: a survivor numbers decisions as if no lost entry had numbered any."""
+
+    def decide(
+        self: TransactionTable,
+        app_id: str,
+        sequence: int,
+        attempt: int,
+        parked: Iterable[ParkedBatches],
+        *,
+        commit: bool,
+    ) -> int:
+        queues = {(p.topic_id, p.queue): p.places if commit else [] for p in parked}
+        if not queues:
+            return 0
+        version = self._bump()
+        number = version % recovery_commands.VERSIONS
+        self.add(PendingDecision(number, app_id, sequence, attempt, commit, queues))
+        # It is told to all the same.
+        self.changes.touch(number, version)
+        return number
+
+    patch.setattr(TransactionTable, "decide", decide)
 
 
 def _begin_anew(cluster: ClusterState, queue: Queue) -> None:
