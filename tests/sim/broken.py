@@ -173,6 +173,20 @@ BREAKS: Final = (
     ),
     Break("Q12", p.releases_before_the_hw, Waiting(), within=20, thorough=True),
     Break("Q12", p.parkings_run_ahead, Waiting(), seeds=(4,), within=20, thorough=True),
+    Break(
+        "Q12",
+        u.whole_cursors_keep_to_the_clock,
+        Directed(
+            SUBSCRIPTIONS + "test_q12_a_busy_queue_with_a_subscription_keeps_its_bound",
+        ),
+    ),
+    Break(
+        "Q12",
+        u.whole_cursors_wait_for_a_pause,
+        Directed(
+            SUBSCRIPTIONS + "test_q12_acknowledgements_under_way_do_not_hold_up_retention",
+        ),
+    ),
     Break("Q13", s.suspects_are_trusted, Cluster("suspect"), seeds=(1,), within=20),
     Break(
         "Q13",

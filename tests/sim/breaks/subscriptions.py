@@ -242,3 +242,19 @@ def what_a_consumer_had_is_forgotten(patch: Patch) -> None:
 def time_outs_come_to_nothing(patch: Patch) -> None:
     """P10: messages that were not acknowledged in time stay with their consumer."""
     patch.setattr(Dispatcher, "_overdue", lambda _self, _consumer, _spans: None)
+
+
+def whole_cursors_keep_to_the_clock(patch: Patch) -> None:
+    """Q12: a whole cursor is written once a minute at most, whatever it holds up."""
+    patch.setattr(subscription_desk, "WHOLE_BYTES", 1 << 60)
+
+
+def whole_cursors_wait_for_a_pause(patch: Patch) -> None:
+    """Q12: no whole cursor is written while acknowledgements are under way."""
+    due = vars(SubscriptionService)["_due"]
+
+    def hesitant(self: SubscriptionService, replica: Replica, now: float) -> list[str]:
+        names: list[str] = [] if replica.cursors.behind else due(self, replica, now)
+        return names
+
+    patch.setattr(SubscriptionService, "_due", hesitant)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.log.keys import Position
@@ -49,13 +49,33 @@ from logboom.wire.head import ControlKind
 from logboom.wire.subscription_messages import Delivered, Receive
 
 WHOLE_EVERY: Final = 60.0
-"""Minimum seconds between two complete writings of a cursor."""
+"""Minimum seconds between two complete writings of a cursor, unless it holds up enough bytes."""
+
+WHOLE_BYTES: Final = 64 * 1024
+"""Least bytes of the log for which a complete cursor is written earlier, …"""
+
+WHOLE_SHARE: Final = 8
+"""… and how many times its own size these have to be."""
 
 STALL_S: Final = 1.0
 """Seconds between two turns that count as a stall of this loop."""
 
 SubscriptionKey = tuple[QueueKey, str]
 """A queue, and the name of a subscription."""
+
+
+class _WholeRecord(NamedTuple):
+    """The last complete writing of a cursor."""
+
+    written_at: float
+    """Monotonic time."""
+    offset: int
+    """Of its entry."""
+    size: int
+    """Bytes of its entry, which may contain other cursors of the queue too."""
+
+
+_NEVER: Final = _WholeRecord(float("-inf"), 0, 0)
 
 
 class SubscriptionService(Service):
@@ -95,7 +115,7 @@ class SubscriptionService(Service):
         self._touched: dict[SubscriptionKey, ActiveSubscription] = {}
         """Subscriptions with changes to write."""
         self.answers = PendingAnswers(context)
-        self._told_whole: dict[SubscriptionKey, float] = {}
+        self._whole: dict[SubscriptionKey, _WholeRecord] = {}
         self._stepped = float("inf")
         """When `step` was called last."""
 
@@ -144,8 +164,7 @@ class SubscriptionService(Service):
     ) -> None:
         """Write a complete cursor: the subscription is created, or moved."""
         self._ended.pop((replica.key, name), None)
-        self._told_whole[replica.key, name] = turn.mono
-        self._append(replica, [whole_delta(name, acks, counts)], turn)
+        self._append_whole(replica, [whole_delta(name, acks, counts)], turn)
 
     def end(self, replica: Replica, name: str, turn: BrokerTurn) -> None:
         """Write the end of a subscription."""
@@ -364,24 +383,44 @@ class SubscriptionService(Service):
             if each.dispatcher.acks.floor < replica.start and not each.stale:
                 self.tell(each, LogAdvanced(replica.start, replica.readable.offset), turn)
         leading = replica.leading
-        if leading is None or not is_certain(replica, leading) or replica.cursors.behind:
+        if leading is None or not is_certain(replica, leading):
             return
         deltas = []
-        for name, cursor in replica.cursors.cursors.items():
-            place = (replica.key, name)
-            told = self._told_whole.get(place, float("-inf"))
-            due = cursor.whole_at <= replica.start < replica.hw.offset
-            if not due or turn.mono - told < WHOLE_EVERY or not self.exists(replica, name):
-                continue
-            self._told_whole[place] = turn.mono
-            served = self.served.get(place)
-            if served is None:
-                deltas.append(cursor.whole())
-            else:
+        for name in self._due(replica, turn.mono):
+            served = self.served.get((replica.key, name))
+            if served is not None and not served.stale:
                 acks, counts = served.dispatcher.acks, served.dispatcher.counts
                 deltas.append(whole_delta(name, acks, counts))
+            elif not replica.cursors.behind:
+                deltas.append(replica.cursors.cursors[name].whole())
         if deltas:
-            self._append(replica, deltas, turn)
+            self._append_whole(replica, deltas, turn)
+
+    def _due(self, replica: Replica, now: float) -> list[str]:
+        """Return the subscriptions whose complete cursor is to be written.
+
+        If what is held up is worth it, these are all of the queue, so that they come due together.
+        A cursor grows by what is written to the log only, so its last size is a fair guess.
+        """
+        exists = [name for name in replica.cursors.cursors if self.exists(replica, name)]
+        held: dict[str, _WholeRecord] = {}
+        for name in exists:
+            if replica.cursors.cursors[name].whole_at <= replica.start < replica.hw.offset:
+                held[name] = self._whole.get((replica.key, name), _NEVER)
+        if not held:
+            return []
+        worth = max(WHOLE_BYTES, WHOLE_SHARE * max(last.size for last in held.values()))
+        if replica.size >= worth and not any(
+            replica.cursors.cursors[name].whole_at < last.offset for name, last in held.items()
+        ):
+            return exists
+        return [name for name, last in held.items() if now - last.written_at >= WHOLE_EVERY]
+
+    def _append_whole(self, replica: Replica, deltas: list[CursorDelta], turn: BrokerTurn) -> None:
+        offset, before = replica.end.offset, replica.appended_bytes
+        self._append(replica, deltas, turn)
+        last = _WholeRecord(turn.mono, offset, replica.appended_bytes - before)
+        self._whole.update({(replica.key, delta.subscription): last for delta in deltas})
 
     def deadline(self) -> float:
         """Return when `step` is wanted next."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from logboom.nodes.log.keys import Position
 from logboom.wire.actor import Event
 from logboom.wire.batch import encode_batch, open_batch
+from logboom.wire.cursor_deltas import encode_deltas
 from logboom.wire.errors import (
     GroupError,
     InvalidRequest,
@@ -514,6 +516,78 @@ def test_retention_goes_on_and_cursors_are_told_anew() -> None:
     fresh = Rig(rig.storage, incarnation="two")
     fresh.lead(epoch=2)
     assert state(fresh).floor >= 3
+
+
+BOUND = 100_000
+PIECE = 20_000
+CHECKS_APART = 20
+"""Seconds: some checks of retention, which are five seconds apart."""
+BOUNDED = TopicConfig(retention_ms=-1, retention_bytes=BOUND)
+
+
+def test_q12_a_busy_queue_with_a_subscription_keeps_its_bound() -> None:
+    rig = Rig()
+    rig.lead(config=BOUNDED)
+    reader = Reader(rig)
+    reader.subscribe()
+    longest = 0
+    for at in range(55):
+        send(rig, b"%d" % at + bytes(PIECE))
+        reader.receive()
+        reader.settle((at, at + 1))
+        rig.settle(1.0)
+        longest = max(longest, rig.replica().size)
+    assert longest < BOUND + CHECKS_APART * PIECE
+    assert rig.broker.stats.counters["cursor_deltas"] < 55 + 15
+
+
+def test_q12_acknowledgements_under_way_do_not_hold_up_retention() -> None:
+    rig = Rig()
+    rig.lead(isr=PAIR, replicas=PAIR, config=BOUNDED)
+    follower, reader, number = rig.follower(), Reader(rig), 0
+
+    def fetched() -> None:
+        nonlocal number
+        follower.ask(fetch(number, (rig.replica().end, 1)))
+        number += 1
+
+    reader.peer.ask(Subscribe(0, 30_000, "flights", 0, "s", "one", 1, SHARED, 0, None, "first"))
+    fetched()
+    reader.session = 1
+    for at in range(55):
+        send(rig, b"%d" % at + bytes(PIECE))
+        fetched()
+        reader.receive()
+        reader.peer.ask(SettleMessages(0, 9_000, "flights", 0, "s", "one", 1, [(at, at + 1)]))
+        for _ in range(10):
+            rig.settle(0.1)
+            follower.ask(fetch(number, (rig.replica().hw, 1)))
+            number += 1
+        assert rig.replica().cursors.behind, "the acknowledgement is not replicated yet"
+    assert rig.replica().size < BOUND + CHECKS_APART * PIECE
+
+
+def test_a_large_cursor_is_not_written_more_often_than_it_is_worth() -> None:
+    rig = Rig()
+    rig.lead(config=BOUNDED)
+    reader, writer = Reader(rig), rig.client("writer")
+    reader.config = SubscriptionConfig(
+        kind="shared", most_unacked=500_000, most_unacked_all=500_000
+    )
+    reader.subscribe()
+    written: dict[int, tuple[int, int]] = {}
+    for first in range(0, 100_000, 2_000):
+        writer.ask(produce(), [batch(2_000, value=b"")])
+        reader.receive(10_000)
+        reader.settle(*((each, each + 1) for each in range(first + 1, first + 2_000, 2)))
+        rig.settle(1.0)
+        cursor = rig.replica().cursors.cursors["s"]
+        size = len(encode_deltas([cursor.whole()]))
+        written.setdefault(cursor.whole_at, (rig.replica().appended_bytes, size))
+    places = list(written.values())
+    assert len(places) > 2
+    for (before, size), (after, _) in pairwise(places):
+        assert after - before > 7 * size, "it is written and read seven times at most"
 
 
 def test_what_retention_removed_is_done_with_though_nothing_new_comes() -> None:
