@@ -141,16 +141,20 @@ class Maintenance(Service):
         if turn.mono < self._producers_at:
             return
         self._producers_at = turn.mono + PRODUCERS_EVERY
-        before_ms = turn.now.wall_ms - self._settings.producer_expiry_ms
+        expiry_ms = self._settings.producer_expiry_ms
+        before_ms = turn.now.wall_ms - expiry_ms
         found, self._idle = self._idle, {}
         for replica in self._queues.led.values():
             if replica.leading is None or not may_append(replica, replica.leading):
                 continue
             gone: list[int] = []
-            for producer, last in replica.windows.idle(before_ms).items():
+            # A clock that was ahead gave times of the future: how old these are, only ours can tell.
+            unsure = replica.windows.ahead(turn.now.wall_ms)
+            for producer, last in (replica.windows.idle(before_ms) | unsure).items():
                 idle = (replica.key, producer, last)
                 self._idle[idle] = since = found.get(idle, turn.mono)
-                if turn.mono - since >= SURELY_IDLE and len(gone) < EXPIRED_AT_ONCE:
+                idle_s = max(SURELY_IDLE, expiry_ms / 1000 if producer in unsure else 0.0)
+                if turn.mono - since >= idle_s and len(gone) < EXPIRED_AT_ONCE:
                     gone.append(producer)
             if gone:
                 self._forget_producers(replica, gone, turn)

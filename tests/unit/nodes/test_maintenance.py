@@ -110,6 +110,22 @@ def test_an_idle_producer_is_forgotten_by_an_entry_of_the_log() -> None:
     assert len(again.replica().windows) == 0
 
 
+def test_a_clock_that_was_ahead_for_a_moment_keeps_no_idle_producer() -> None:
+    rig = Rig(producer_expiry_ms=7_200_000)
+    rig.lead()
+    client = rig.client()
+    rig.wall_ms += 400 * 86_400_000
+    client.ask(produce(), [batch(1, 9, 0, 0)])
+    rig.wall_ms -= 400 * 86_400_000
+    client.ask(produce(), [batch(1, 8, 0, 0)])
+    for sequence in range(1, 8):
+        rig.settle(1_000.0)
+        client.ask(produce(), [batch(1, 8, 0, sequence)])
+    assert len(rig.replica().windows) == 2, "it may be idle for two hours"
+    rig.settle(1_300.0)
+    assert list(rig.replica().windows.ahead(0)) == [8]
+
+
 def test_no_producer_is_forgotten_because_a_clock_was_set() -> None:
     rig, client = one_producer()
     assert client.answer().base_offset == 0

@@ -112,7 +112,8 @@ class ApplicationIdPool:
                 name = MADE_UP + self._make()
                 self._all.add(name)
                 return name, gone
-            if now_ms - used_ms < FRESH_MS:
+            # A clock that was set back does not tell how old it is.
+            if 0 <= now_ms - used_ms < FRESH_MS:
                 return name, gone
             self._all.discard(name)
             gone.append(name)

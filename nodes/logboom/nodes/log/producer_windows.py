@@ -132,6 +132,11 @@ class ProducerWindows:
         lasts = ((producer, window[-1]) for producer, window in self._windows.items())
         return {p: last.at for p, last in lasts if last.append_time_ms < before_ms}
 
+    def ahead(self, now_ms: int) -> dict[int, Position]:
+        """Return producers whose last batch has an append time after `now_ms`, with its position."""
+        lasts = ((producer, window[-1]) for producer, window in self._windows.items())
+        return {p: last.at for p, last in lasts if last.append_time_ms > now_ms}
+
     def expire(self, producer_ids: Iterable[int], before: Position) -> None:
         """Forget producers that wrote nothing at or after `before`."""
         for producer_id in producer_ids:

@@ -3,17 +3,24 @@
 A half message is parked like any batch of a transaction, but only its queue decides on it: the
 first entry in the log that releases or recalls it counts. The number of checks that are due is a
 function of its age. After the last check, it waits for an operator.
+
+A clock that was ahead for a moment gives times of the future, since times never go back in a log.
+Such a half message is as old as the leader has known it by its monotonic clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from typing import Final, TypeAlias
+
+import msgspec
 
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.log.keys import LAST_SIDE, Position
 from logboom.nodes.parking.release_scheduler import ReleaseScheduler, is_certain, parked_entry
 from logboom.nodes.replica import decision_rows, parked_rows
+from logboom.nodes.replica.decision_rows import DecisionWait
 from logboom.nodes.replica.entry_reader import DamagedEntry
 from logboom.nodes.replica.leader_lookup import find_led_replica
 from logboom.nodes.replica.leadership import Leadership, PendingProduce
@@ -21,6 +28,7 @@ from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.replication.replica_repair import ReplicaRepair
 from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.requests.produce_handler import ProduceHandler
+from logboom.nodes.transactions.orphan_aborter import LAST_MS, LOOKED_AT
 from logboom.nodes.transactions.undecided_handler import checks_at, described
 from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
 from logboom.wire.acceptor import PeerSession
@@ -46,6 +54,7 @@ from logboom.wire.transactions import (
 
 _Waiting: TypeAlias = tuple[str, str]
 """(producer group, user) of a client that waits for checks; the user is "" without one."""
+_HalfKey: TypeAlias = tuple[QueueKey, Position]
 _Found: TypeAlias = dict[_Waiting, list[tuple[UndecidedBatch, bytes]]]
 CHECK_INTERVAL_S: Final = 0.5
 """Seconds between two scans for half messages that are due for a check."""
@@ -216,8 +225,10 @@ class HalfMessageChecker(Service):
         self._queues = context.queues
         self._on_damage = on_damage
         self._holds: Holds[_Waiting, CheckHalves] = Holds()
-        self._asked: dict[tuple[QueueKey, Position], int] = {}
+        self._asked: dict[_HalfKey, int] = {}
         """How often this process has asked about each half message."""
+        self._ahead: dict[_HalfKey, float] = {}
+        """Half messages with times of the future, and since when they are known here."""
         self._next_at = float("-inf")
 
     def handlers(self) -> dict[type, Handler]:
@@ -268,13 +279,14 @@ class HalfMessageChecker(Service):
 
     def _look(self, turn: BrokerTurn) -> None:
         asked, self._asked = self._asked, {}
+        ahead, self._ahead = self._ahead, {}
         found: _Found = {}
         for replica in self._queues.led.values():
             leading = replica.leading
             if not replica.parked.undecided or leading is None or not is_certain(replica, leading):
                 continue
             try:
-                self._due(replica, leading, asked, found, turn)
+                self._due(replica, leading, (asked, ahead), found, turn)
             except DamagedEntry as error:
                 self._on_damage(replica, error)
             except DataDamaged as error:
@@ -291,12 +303,13 @@ class HalfMessageChecker(Service):
         self,
         replica: Replica,
         leading: Leadership,
-        asked: dict[tuple[QueueKey, Position], int],
+        before_look: tuple[dict[_HalfKey, int], dict[_HalfKey, float]],
         found: _Found,
         turn: BrokerTurn,
     ) -> None:
         """Collect the half messages of a queue that are due and have a client that waits."""
         settings, wall_ms = self._settings, turn.now.wall_ms
+        asked, ahead = before_look
         until_ms = wall_ms - settings.half_check_after_ms + 1
         since_ms = until_ms - (settings.half_checks + 1) * settings.half_check_every_ms
         storage, ids = self._queues.storage, replica.parked.ids
@@ -309,7 +322,7 @@ class HalfMessageChecker(Service):
             if not user or allowed(user, Requirement("write", "topic", replica.topic))
         }
         scan = decision_rows.by_age(storage, ids, half=True, since_ms=since_ms, until_ms=until_ms)
-        for parked_ms, at, waits in scan:
+        for parked_ms, at, waits in chain(scan, self._known_since(replica, ahead, turn)):
             name, group = (replica.key, at), waits.transaction.app_id
             checks, before = checks_at(settings, parked_ms, wall_ms), asked.get(name, 0)
             if before:
@@ -325,5 +338,19 @@ class HalfMessageChecker(Service):
                 continue
             batch = parked_body(control_body(parked_entry(replica, self._queues, at))).batch
             half = described(settings, replica, row, wall_ms)
+            half = msgspec.structs.replace(half, checks=checks)
             found.setdefault(groups[group], []).append((half, bytes(batch)))
             self._asked[name] = checks
+
+    def _known_since(
+        self, replica: Replica, ahead: dict[_HalfKey, float], turn: BrokerTurn
+    ) -> Iterator[tuple[int, Position, DecisionWait]]:
+        """Yield half messages with times of the future, with the time since when they are known."""
+        wall_ms, ids = turn.now.wall_ms, replica.parked.ids
+        found = decision_rows.by_age(
+            self._queues.storage, ids, half=True, since_ms=wall_ms + 1, until_ms=LAST_MS
+        )
+        for _, at, waits in islice(found, LOOKED_AT):
+            name = (replica.key, at)
+            since = self._ahead[name] = ahead.get(name, turn.mono)
+            yield wall_ms - int((turn.mono - since) * 1000), at, waits

@@ -433,6 +433,14 @@ def test_names_of_ones_own_are_used_again_while_they_are_fresh() -> None:
     assert second not in names
 
 
+def test_a_name_whose_last_use_a_clock_puts_into_the_future_is_not_taken_for_fresh() -> None:
+    made = iter("ab")
+    names = ApplicationIdPool(lambda: next(made))
+    first, _ = names.take(0)
+    names.give_back(first, 400 * FRESH_MS)
+    assert names.take(5) == ("%OWN%b", [first])
+
+
 def test_nobody_chooses_an_id_that_is_not_kept() -> None:
     with pytest.raises(InvalidRequest, match="choose another"):
         check_chosen("%OWN%mine")

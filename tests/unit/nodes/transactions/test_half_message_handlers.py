@@ -156,6 +156,25 @@ def test_a_group_is_asked_after_six_seconds_and_every_thirty_fifteen_times() -> 
     assert rig.commands == []
 
 
+def test_a_half_message_of_a_clock_that_was_ahead_is_asked_for_too() -> None:
+    rig, client = alone()
+    rig.wall_ms += 400 * 86_400_000
+    park(client, b"1", SHOP)
+    rig.wall_ms -= 400 * 86_400_000
+    begun = rig.mono
+    group = rig.client("group")
+    asked: list[tuple[int, float]] = []
+    while rig.mono < begun + 60:
+        group.ask(CheckHalves(0, 60_000, "shop", 5_000))
+        while not (replies := group.taken()):
+            pass_time(rig, 250)
+        answer = replies[0].message
+        assert isinstance(answer, HalvesToCheck)
+        asked += [(half.checks, rig.mono - begun) for half in answer.halves]
+    assert [checks for checks, _ in asked] == [1, 2]
+    assert [round(at) for _, at in asked] == [6, 36]
+
+
 def test_groups_are_asked_for_their_own_in_turn_with_the_batch() -> None:
     rig, client = alone()
     park(client, b"mine", SHOP)
