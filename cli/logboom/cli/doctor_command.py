@@ -48,7 +48,7 @@ def doctor(
 
     Groups, subscriptions and transactions are checked too: one that is stuck is a failure, one that
     is paused or has no consumer is a warning. So are modes of brokers, moves of replicas, versions
-    of nodes and unfinished restores.
+    of nodes, unfinished restores, and append times that lie ahead of the clock.
 
     With --watch it goes on: a terminal shows the newest checks, a pipe gets what has changed.
 

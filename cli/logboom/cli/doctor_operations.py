@@ -1,4 +1,4 @@
-"""Checks of `logboom doctor` for what operators do: modes, moves, versions, restores, losses."""
+"""Checks of `logboom doctor` for what operators do: modes, moves, versions, restores, losses, clocks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from logboom.client import Client
 from logboom.client.checks.check_result import CheckResult
 from logboom.client.checks.operation_checks import (
+    clock_findings,
     loss_findings,
     mode_findings,
     move_findings,
@@ -18,11 +19,12 @@ from logboom.wire.errors import LogboomError
 
 
 def operations(boom: Client) -> Iterator[CheckResult]:
-    """Check brokers' modes, moves of replicas, versions of nodes, restores and losses."""
+    """Check brokers' modes, moves of replicas, versions of nodes, restores, losses and append times."""
     try:
         described = boom.admin.describe_cluster()
         versions = boom.admin.versions()
         topics = boom.admin.topics()
+        alive = [broker.id for broker in boom.admin.brokers() if broker.alive]
     except LogboomError as error:
         fix = "see the checks above, then run it again"
         yield CheckResult("operations", "warning", f"could not be checked: {error.text}", fix)
@@ -32,3 +34,10 @@ def operations(boom: Client) -> Iterator[CheckResult]:
     yield version_finding(versions)
     yield from restore_findings(topics)
     yield from loss_findings(topics, int(time.time() * 1000))
+    try:
+        yield from clock_findings(
+            [queue for broker in alive for queue in boom.admin.survey_queues(broker)]
+        )
+    except LogboomError as error:
+        fix = "see the checks above, then run it again"
+        yield CheckResult("append times", "warning", f"could not be checked: {error.text}", fix)

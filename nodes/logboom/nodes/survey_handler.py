@@ -82,6 +82,7 @@ class SurveyHandler(Service):
             replica.size,
             self._cursors(replica, end),
             replica.topic,
+            max(0, replica.append_time_ms - turn.now.wall_ms),
         )
 
     def _cursors(self, replica: Replica, end: int) -> list[CursorSurvey]:

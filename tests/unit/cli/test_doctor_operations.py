@@ -7,7 +7,9 @@ import pytest
 from logboom.cli.doctor_command import changes, is_failure
 from logboom.client.checks.check_result import CheckResult
 from logboom.client.checks.operation_checks import (
+    AHEAD_TOLD_MS,
     LOSS_TOLD_MS,
+    clock_findings,
     loss_findings,
     mode_findings,
     move_findings,
@@ -22,6 +24,7 @@ from logboom.wire.operation_messages import (
     PlannerStatus,
     QueueMoveState,
 )
+from logboom.wire.survey_messages import QueueSurvey
 from logboom.wire.view import QueueLoss, QueueView, TopicConfig, TopicView
 
 
@@ -136,3 +139,16 @@ def test_a_loss_is_told_for_a_while() -> None:
     (found,) = loss_findings([topic(QueueLoss(3, -1, 4_000))], 5_000)
     assert "has yet to say where" in found.found
     assert [*loss_findings([topic(QueueLoss(3, 9, 4_000))], 4_000 + LOSS_TOLD_MS)] == []
+
+
+def test_append_times_far_ahead_of_the_clock_are_told() -> None:
+    def queue(number: int, ahead_ms: int) -> QueueSurvey:
+        return QueueSurvey(1, number, 0, 9, 100, [], "flights", ahead_ms)
+
+    assert not list(clock_findings([queue(0, 0), queue(1, AHEAD_TOLD_MS)]))
+    (found,) = clock_findings([queue(0, 0), queue(1, 7_200_000), queue(2, AHEAD_TOLD_MS + 1)])
+    assert (found.check, found.result) == ("append times", "warning")
+    assert "2 queues" in found.found
+    assert "2.0 h" in found.found
+    assert "flights/1" in found.found
+    assert "clocks of the brokers" in found.fix

@@ -59,6 +59,17 @@ def test_all_led_queues_are_told_page_by_page(limit: int) -> None:
     assert all(each.size_bytes == rig.replica(each.queue).size for each in found)
 
 
+def test_append_times_ahead_of_the_clock_are_told() -> None:
+    rig = Rig()
+    rig.lead(queues=2)
+    client = rig.client()
+    client.ask(produce(queue=0), [batch(1)])
+    rig.wall_ms += 400_000
+    client.ask(produce(queue=1), [batch(1)])
+    rig.wall_ms -= 300_000
+    assert [each.ahead_ms for each in surveyed(client)] == [0, 300_000]
+
+
 def test_queues_that_others_lead_are_not_told() -> None:
     rig = Rig()
     rig.lead(leader="broker-2", replicas=("broker-1", "broker-2"), isr=("broker-1", "broker-2"))

@@ -194,7 +194,7 @@ SAMPLES = [
     UndecidedListed(21, [UNENDED], True),
     SurveyQueues(22, 900, (1, 3)),
     QueuesSurveyed(
-        22, [QueueSurvey(1, 3, 5, 9, 700, [CursorSurvey("s", 6, 2, 1, ["c"])], "t")], (1, 3)
+        22, [QueueSurvey(1, 3, 5, 9, 700, [CursorSurvey("s", 6, 2, 1, ["c"])], "t", 8)], (1, 3)
     ),
     QueuesSurveyed(22, [], None),
     SurveyGroups(23, 900, "billing"),

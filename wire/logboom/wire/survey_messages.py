@@ -62,6 +62,8 @@ class QueueSurvey(Struct, frozen=True, array_like=True, gc=False):
     """Its subscriptions, by name."""
     topic: str = ""
     """Name of the topic."""
+    ahead_ms: int = 0
+    """How far its newest append time lies ahead of the leader's clock. The clock was ahead before."""
 
 
 class QueuesSurveyed(WireMessage, array_like=True):

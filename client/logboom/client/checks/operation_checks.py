@@ -9,10 +9,13 @@ from logboom.client.checks.check_result import CheckResult, list_some
 from logboom.client.written_values import bytes_text, counted
 from logboom.wire.messages import VersionsDescribed
 from logboom.wire.operation_messages import BrokerLoad, ClusterDescribed, QueueMoveState
+from logboom.wire.survey_messages import QueueSurvey
 from logboom.wire.view import TopicView
 
 LOSS_TOLD_MS: Final = 7 * 86_400_000
 """Milliseconds for which a loss is told."""
+AHEAD_TOLD_MS: Final = 60_000
+"""Milliseconds by which append times may lie ahead of their leader's clock without a finding."""
 
 
 def mode_findings(brokers: Sequence[BrokerLoad]) -> Iterator[CheckResult]:
@@ -97,3 +100,20 @@ def loss_findings(topics: Sequence[TopicView], now_ms: int) -> Iterator[CheckRes
             "where it was allowed; told for 7 days (docs/OPERATING.md)"
         )
         yield CheckResult("losses", "warning", found, fix)
+
+
+def clock_findings(queues: Sequence[QueueSurvey]) -> Iterator[CheckResult]:
+    """Return a finding if the newest append times of queues lie ahead of their leaders' clocks."""
+    ahead = [queue for queue in queues if queue.ahead_ms > AHEAD_TOLD_MS]
+    if ahead:
+        names = list_some([f"{queue.topic}/{queue.queue}" for queue in ahead])
+        hours = max(queue.ahead_ms for queue in ahead) / 3_600_000
+        found = (
+            f"{counted(len(ahead), 'queue')} with append times ahead of the leader's clock, "
+            f"by up to {hours:.1f} h: {names}"
+        )
+        fix = (
+            "check that the clocks of the brokers are right (NTP); append times never go back, so "
+            "they stand still until the clock reaches them (docs/OPERATING.md)"
+        )
+        yield CheckResult("append times", "warning", found, fix)
