@@ -92,6 +92,7 @@ REQUESTS: Final = "nodes.groups.test_member_requests:"
 SUBSCRIPTIONS: Final = "nodes.subscriptions.test_subscription_handler:"
 DECISIONS: Final = "metadata.tables.test_transaction_table:"
 LOSSES: Final = "metadata.state.test_losses:"
+RECOVERIES: Final = "metadata.state.test_recoveries:"
 MOVES: Final = "metadata.state.test_moves:"
 TAIL_REPORTS: Final = "nodes.replication.test_tail_reports:"
 ROLES: Final = "nodes.test_replica_roles:"
@@ -379,6 +380,11 @@ BREAKS: Final = (
     Break("R15", r.survivors_go_on_as_if_nothing_was_lost, Surviving(), within=20),
     Break("R15", r.what_is_unknown_is_deleted, Surviving(), within=20),
     Break("R15", r.survivors_elect_whom_they_know, Surviving(), seeds=(3,), within=20),
+    Break(
+        "R15",
+        r.groups_go_on_in_their_epochs,
+        Directed(RECOVERIES + "test_r15_epochs_of_groups_are_above_what_was_lost"),
+    ),
     Break("R15", r.decisions_are_numbered_as_before, SurvivingDecisions(), seeds=(4,)),
     Break(
         "R15",

@@ -442,6 +442,11 @@ def parts_of_log_ends_are_complete(patch: Patch) -> None:
     patch.setattr(TailReports, "_report", whole)
 
 
+def groups_go_on_in_their_epochs(patch: Patch) -> None:
+    """R15: a survivor goes on with the epochs of groups that it knows."""
+    patch.setattr(recovery_commands, "_renew_groups", lambda _cluster: None)
+
+
 def decisions_are_numbered_as_before(patch: Patch) -> None:
     """R15: a survivor numbers decisions as if no lost entry had numbered any."""
 

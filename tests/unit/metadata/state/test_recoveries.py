@@ -16,6 +16,7 @@ from logboom.wire.commands import (
 )
 from logboom.wire.transactions import OpenApplication
 from logboom.wire.view import TopicConfig
+from tests.unit.metadata.groups.tables import GroupTables
 from tests.unit.metadata.state.states import Tables
 
 BROKERS = ("a", "b", "c")
@@ -94,6 +95,35 @@ def test_everything_that_counts_up_is_above_what_was_lost() -> None:
     assert now.topics["t"].queues[0].epoch < 1 << 31
     assert now.next_topic_id < 1 << 32
     assert now.version < 1 << 53
+
+
+def test_r15_epochs_of_groups_are_above_what_was_lost() -> None:
+    survivor = GroupTables()
+    survivor.join("m")
+    survivor.settle()
+    lost = GroupTables()
+    lost.state.restore(survivor.state.snapshot())
+    lost.incarnations = survivor.incarnations + 1_000
+    for number in range(200):
+        # Each registration of its broker renews the coordinator.
+        lost.register(lost.group.coordinator)
+        lost.join(f"m{number}", {"t": "*", f"u{number}": "*"}, replace=True)
+    lost.join("m", group="anew", coordinator_epoch=0)
+    gone = lost.group
+    survivor.done(GoOnAlone())
+    for broker in BROKERS:
+        survivor.register(broker)
+    now = survivor.group
+    assert now.coordinator_epoch > gone.coordinator_epoch + LOST
+    assert now.group_epoch > gone.group_epoch + LOST
+    assert now.subscription_version > gone.subscription_version + LOST
+    # What a coordinator asked for whose entries are lost does not count, also in a group that is made anew.
+    late = survivor.apply(survivor.joining("late", coordinator_epoch=gone.coordinator_epoch))
+    assert late.code == "NOT_COORDINATOR"
+    survivor.join("m", group="anew", coordinator_epoch=0)
+    groups = (each.state.cluster.groups.by_name["anew"] for each in (survivor, lost))
+    anew, before = (group.coordinator_epoch for group in groups)
+    assert anew > before + LOST
 
 
 def test_whoever_knows_what_was_lost_hears_everything() -> None:
