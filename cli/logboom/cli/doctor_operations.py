@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from logboom.client import Client
@@ -33,7 +32,7 @@ def operations(boom: Client) -> Iterator[CheckResult]:
     yield from move_findings(described)
     yield version_finding(versions)
     yield from restore_findings(topics)
-    yield from loss_findings(topics, int(time.time() * 1000))
+    yield from loss_findings(topics, described.log_time_ms)
     try:
         yield from clock_findings(
             [queue for broker in alive for queue in boom.admin.survey_queues(broker)]

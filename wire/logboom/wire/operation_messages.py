@@ -152,6 +152,8 @@ class ClusterDescribed(WireMessage, array_like=True):
     version: int
     sizes: list[int] = field(default_factory=list)
     """Bytes of one replica of each queue of the topic that was asked for; 0: not known."""
+    log_time_ms: int = -1
+    """Time of the Raft log, by which losses have theirs; -1: the name server is older."""
 
 
 MOVES_IN_ALL: Final = 20

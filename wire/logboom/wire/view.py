@@ -64,7 +64,7 @@ class QueueLoss(Struct, frozen=True, array_like=True, gc=False):
     """Offset at which that history begins: positions from before are valid up to here; -1: the
     leader has not reported it yet."""
     time_ms: int
-    """Time of the election."""
+    """Time of the election, by the Raft log's clock; it is no wall time."""
 
 
 class QueueView(Struct, frozen=True, array_like=True, gc=False):

@@ -82,12 +82,16 @@ def restore_findings(topics: Sequence[TopicView]) -> Iterator[CheckResult]:
         yield CheckResult("restores", "warning", found, fix)
 
 
-def loss_findings(topics: Sequence[TopicView], now_ms: int) -> Iterator[CheckResult]:
-    """Return a finding if queues have lost messages lately: positions went back to what was left."""
+def loss_findings(topics: Sequence[TopicView], log_time_ms: int) -> Iterator[CheckResult]:
+    """Return a finding if queues have lost messages lately: positions went back to what was left.
+
+    Args:
+        log_time_ms: time of the Raft log, as in `ClusterDescribed`.
+    """
     lost: list[str] = []
     for topic in topics:
         for number, queue in enumerate(topic.queues):
-            if queue.losses and now_ms - queue.losses[-1].time_ms < LOSS_TOLD_MS:
+            if queue.losses and log_time_ms - queue.losses[-1].time_ms < LOSS_TOLD_MS:
                 end = queue.losses[-1].end
                 where = f"from offset {end} on" if end >= 0 else "its leader has yet to say where"
                 lost.append(f"{topic.name}/{number} ({where})")

@@ -157,7 +157,9 @@ def all_findings(data: OverviewData, now_ms: int) -> Iterator[CheckResult]:
     if data.versions is not None:
         yield version_finding(data.versions)
     yield from restore_findings(data.view.topics)
-    yield from loss_findings(data.view.topics, now_ms)
+    yield from loss_findings(
+        data.view.topics, data.described.log_time_ms if data.described is not None else -1
+    )
     if data.consumers is not None:
         yield from group_findings(data.consumers)
         yield from subscription_findings(data.consumers)

@@ -57,6 +57,9 @@ class MovePlannerHost(Protocol):
     def submit(self, command: AnyLogCommand, on_result: OnResult) -> None:
         """Submit a command of this node's own to the log."""
 
+    def log_time_ms(self, now: float) -> int:
+        """Return the time of the Raft log at a monotonic time of this node."""
+
 
 class MovePlanner:
     """The planner of one name server; only that of the Raft leader works."""
@@ -166,6 +169,7 @@ class MovePlanner:
         """Describe brokers, moves and the planner, and the sizes of one topic's queues."""
         cluster = self._node.state.cluster
         told = describe_cluster(cluster, self.loads, self._notes, self._status, self._now, shown)
+        told.log_time_ms = self._node.log_time_ms(self._now)
         topic = cluster.topics.get(sizes_of) if shown(sizes_of) else None
         if topic is not None:
             told.sizes = [self.loads.size_bytes(queue) for queue in topic.queues]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from logboom.client.checks.operation_checks import loss_findings
 from logboom.metadata.duties.move_planner import IDLE_ROUND_S, MAX_RUNS, ROUND_S, MovePlanner
 from logboom.metadata.planning.description import SILENT_S
 from logboom.metadata.planning.load_table import MAX_PARTS, STALE_S, LoadTable
@@ -14,7 +15,9 @@ from logboom.metadata.raft.raft_config import SubmitOutcome, SubmitStatus
 from logboom.metadata.raft.submissions import OnResult
 from logboom.wire.actor import Instant, Note
 from logboom.wire.base import Command
+from logboom.wire.commands import CreateTopic, RegisterBroker
 from logboom.wire.errors import LogboomError
+from logboom.wire.features import FEATURES
 from logboom.wire.messages import NODES_ONLY, Ok
 from logboom.wire.operation_commands import (
     CancelReassign,
@@ -32,6 +35,7 @@ from logboom.wire.operation_messages import (
     ReportLoad,
 )
 from logboom.wire.settings import LiveSettings
+from logboom.wire.view import TopicConfig
 from tests.unit.metadata.name_servers import Group
 from tests.unit.metadata.planning.planned_clusters import MIB, PlannedCluster
 
@@ -56,6 +60,10 @@ class Leader:
         self.proposed.append(command)
         result = self.state.apply(encode_entry(entry_of("", 0, 0, command)))
         on_result(SubmitOutcome(SubmitStatus.APPLIED, result))
+
+    def log_time_ms(self, now: float) -> int:
+        """The log began with this clock."""
+        return int(now * 1000)
 
     def turn(self, seconds: float = 0.0) -> None:
         """One turn, some time after the last one."""
@@ -388,6 +396,24 @@ def test_a_name_server_describes_the_cluster_and_plans() -> None:
     refused = group.ask(group.followers()[0], DescribeCluster(0, 2_000))
     assert isinstance(refused, LogboomError)
     assert refused.code == "NOT_LEADER"
+
+
+def test_a_loss_is_as_old_as_the_raft_log_says() -> None:
+    group = Group()
+    group.register("broker-1")
+    group.propose(CreateTopic("t", 1, 1, TopicConfig(unclean_election=True), 0))
+    another_disk = RegisterBroker(
+        "broker-1", "another store", "i", "broker-1:7711", "", False, 0, features=FEATURES
+    )
+    group.propose(another_disk, "broker")
+    group.run(5.0)
+    described = group.ask(group.leader(), DescribeCluster(0, 2_000))
+    assert isinstance(described, ClusterDescribed)
+    (topic,) = group.view(group.leader()).topics
+    (loss,) = topic.queues[0].losses
+    assert 5_000 <= described.log_time_ms - loss.time_ms < 60_000
+    (found,) = loss_findings([topic], described.log_time_ms)
+    assert found.check == "losses"
 
 
 def test_a_client_reports_no_load_and_a_broker_none_for_another() -> None:
