@@ -619,7 +619,7 @@ def test_q13_a_memtable_that_begins_meanwhile_is_not_taken_for_flushed(
         store._database = database
         begin_memtable(store)
 
-    store._database = BusyDatabase(database, then)  # type: ignore[assignment]
+    monkeypatch.setattr(store, "_database", BusyDatabase(database, then))
     assert store._find_flushed() == opened
     assert waiting(database) == 2
     store.close()
