@@ -461,23 +461,38 @@ class GroupFetchCollector(MemberQueues):
         """
         with self._member.lock:
             self._member.asked += 1
-            for each in (given,) if isinstance(given, (Message, ColumnBatch)) else given:
-                if isinstance(each, ColumnBatch):
-                    columns = each.columns
-                    holding = self._member.holding(each.topic, each.queue)
-                    if holding is None or columns.next_offset > holding.handed:
-                        self._check_given(
-                            each.topic, each.queue, columns.base_offset, columns.next_offset
-                        )
-                    if holding is not None:
-                        self._finish(holding, columns.base_offset, columns.next_offset)
-                else:
-                    topic, queue, offset = place_of(each)
-                    holding = self._member.holding(topic, queue)
-                    if holding is None or offset >= holding.handed:
-                        self._check_given(topic, queue, offset, offset + 1)
+            topic, queue, start, stop = "", -1, 0, 0  # messages of one queue that follow each other
+            try:
+                for each in (given,) if isinstance(given, (Message, ColumnBatch)) else given:
+                    if isinstance(each, ColumnBatch):
+                        at = (each.topic, each.queue, each.columns.base_offset)
+                        count = len(each.columns)
                     else:
-                        self._finish(holding, offset, offset + 1)
+                        at, count = place_of(each), 1
+                    if at[2] != stop or at[1] != queue or at[0] != topic:
+                        before = (topic, queue, start, stop)
+                        topic, queue, start = at
+                        stop = start
+                        self._ack_range(*before)
+                    stop += count
+            finally:
+                self._ack_range(topic, queue, start, stop)
+
+    def _ack_range(self, topic: str, queue: int, start: int, stop: int) -> None:
+        """Finish the messages from `start` to before `stop` that this member was given.
+
+        Raises:
+            InvalidRequest: it was not given all of them.
+        """
+        if start == stop:
+            return
+        if not isinstance(start, int):
+            raise InvalidRequest(f"an offset must be a whole number, not {start!r:.80}")
+        holding = self._member.holding(topic, queue)
+        if holding is not None:
+            self._finish(holding, start, stop)
+        if holding is None or stop > holding.handed:
+            self._check_given(topic, queue, start, stop)
 
     def nack(self, message: Message, delay_s: float | None, cause: str, now: float) -> None:
         """Schedule a failed message again, after `delay_s` or the group's retry delay.
@@ -517,8 +532,10 @@ class GroupFetchCollector(MemberQueues):
         Raises:
             InvalidRequest: it was not.
         """
-        if stop <= self._member.reached(topic, queue):
+        reached = self._member.reached(topic, queue)
+        if stop <= reached:
             return
+        start = max(start, reached)
         what = f"message {start} of {topic}/{queue} was"
         if stop > start + 1:
             what = f"messages {start} to {stop - 1} of {topic}/{queue} were"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from logboom.client.groups import offset_committer
 from logboom.client.groups.member import CloseMember, CommitMember
 from logboom.client.groups.offset_tracker import OffsetTracker
+from logboom.client.results import Message
 from logboom.wire.errors import (
     ClientClosed,
     GroupError,
@@ -177,6 +179,37 @@ def test_what_was_not_given_to_a_member_can_not_be_settled_there(cluster: GroupC
     assert numbers(reader.read(2)) == [10, 11]
 
 
+def test_messages_of_several_queues_are_finished_in_any_order(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    cluster.give(1)
+    messages = reader.read(30)
+    both = {queue: [each for each in messages if each.queue == queue] for queue in (0, 1)}
+    first = [each for pair in zip(both[0][:6], both[1][:6], strict=True) for each in pair]
+    reader.intake.ack(iter([*first[::-1], *first, both[0][8], both[0][7], both[0][6]]))
+    reader.commit()
+    assert [cluster.commits[queue].offset for queue in (0, 1)] == [9, 6]
+
+
+def test_what_came_before_an_error_of_the_programs_iterator_is_finished(
+    cluster: GroupCluster,
+) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    messages = reader.read(5)
+
+    def some() -> Iterator[Message]:
+        yield from messages[:3]
+        raise OSError("no luck")
+
+    with pytest.raises(OSError, match="no luck"):
+        reader.intake.ack(some())
+    with pytest.raises(InvalidRequest, match=r"must be a whole number, not 3\.0"):
+        reader.intake.ack(msgspec.structs.replace(messages[3], offset=3.0))
+    reader.commit()
+    assert cluster.commits[0].offset == 3
+
+
 def test_columns_that_were_not_given_to_a_member_can_not_be_settled_there(
     cluster: GroupCluster,
 ) -> None:
@@ -190,7 +223,7 @@ def test_columns_that_were_not_given_to_a_member_can_not_be_settled_there(
     reader = Reader(again)
     again.give(0)
     reader.read(3)
-    with pytest.raises(InvalidRequest, match="messages 0 to 2 of t/1 were not given"):
+    with pytest.raises(InvalidRequest, match="messages 0 to 29 of t/1 were not given"):
         reader.intake.ack(foreign)
 
 
