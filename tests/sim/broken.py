@@ -36,6 +36,7 @@ from tests.sim.breaks.harnesses import (
     Deciding,
     Directed,
     Harness,
+    Losing,
     Members,
     Moving,
     Raft,
@@ -230,11 +231,13 @@ BREAKS: Final = (
         s.commits_outlive_their_log,
         Directed(LOSSES + "test_q15_a_shorter_replica_cuts_to_its_end"),
     ),
+    Break("Q15", s.commits_outlive_their_log, Losing(), within=20),
     Break(
         "Q15",
         s.a_new_disk_leads_unnoticed,
         Directed(LOSSES + "test_q15_the_same_where_the_topic_allowed_it_before"),
     ),
+    Break("Q15", s.a_new_disk_leads_unnoticed, Losing(), within=20, thorough=True),
     Break(
         "Q15",
         s.losses_are_reported_before_the_sync,
@@ -248,6 +251,7 @@ BREAKS: Final = (
             "test_q15_a_reader_of_a_queue_that_lost_messages_goes_back_to_its_new_ones"
         ),
     ),
+    Break("Q15", s.readers_outlive_their_log, Losing(), seeds=(3,), within=20, thorough=True),
     Break(
         "Q15",
         s.acknowledgements_outlive_their_log,

@@ -21,6 +21,7 @@ from tests.sim.attacks import attacked
 from tests.sim.delay_scenario import DelayScenario
 from tests.sim.group_scenario import GroupScenario
 from tests.sim.judges.verdict import Failed
+from tests.sim.loss_scenario import LossScenario
 from tests.sim.move_scenario import MoveScenario
 from tests.sim.raft_world import BrokenPromiseError, RaftWorld
 from tests.sim.recovery_decisions_scenario import RecoveryDecisionsScenario
@@ -88,6 +89,18 @@ class Moving:
     def run(self, seed: int) -> None:
         """Raises `Failed` if a promise is broken."""
         MoveScenario(seed).run()
+
+
+@dataclass(frozen=True, slots=True)
+class Losing:
+    """The simulation of whole clusters whose queues lose their only copies."""
+
+    def __str__(self) -> str:
+        return "losses"
+
+    def run(self, seed: int) -> None:
+        """Raises `Failed` if a promise is broken."""
+        LossScenario(seed).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +229,7 @@ class Directed:
 Harness: TypeAlias = (
     Cluster
     | Members
+    | Losing
     | Moving
     | Waiting
     | Deciding

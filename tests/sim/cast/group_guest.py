@@ -7,7 +7,7 @@ while brokers and name servers have their own troubles. `GroupLedger` judges wha
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -37,8 +37,10 @@ class Groups:
         rng: random.Random,
         *,
         calm: bool = False,
+        topics: Mapping[str, list[str]] | None = None,
     ) -> None:
-        """`calm`: members come and leave in good order, and nothing befalls them."""
+        """`calm`: members come and leave in good order, and nothing befalls them; `topics`: group →
+        its topics, None: of the usual ones, as the seed has it."""
         self._world = world
         self._history = history
         self._endpoints = endpoints
@@ -50,19 +52,21 @@ class Groups:
         self._begun: set[str] = set()
         """Groups that start at the end and have begun."""
         self.ledger = GroupLedger(history, world.trace)
-        names = [name for name in GROUPS if name == "billing" or rng.random() < 0.5]
-        self.topics = {name: GROUPS[name] for name in names}
+        if topics is None:
+            names = [name for name in GROUPS if name == "billing" or rng.random() < 0.5]
+            topics = {name: GROUPS[name] for name in names}
+        self.topics = topics
         self._members: dict[str, Membership] = {}
         self._spares: dict[str, str] = {}
         """Machine → another whose process has the same name in the group, and one at a time works."""
         self._cores: dict[str, GroupMember] = {}
         """The process that a machine's member has now."""
         self._watch = GroupWatch(world, self.ledger, self._cores)
-        self._operator = GroupOperator(world, self.ledger, rng)
+        self._operator = GroupOperator(world, self.ledger, rng, topics)
         poisoned = not calm and rng.random() < 0.4
         self._poison = Poison(rng.randint(5, 80)) if poisoned else None
         number = 0
-        for group in names:
+        for group in topics:
             for _ in range(rng.choice((2, 3, 4))):
                 number += 1
                 self._add(f"member-{number}", group)

@@ -252,7 +252,7 @@ class GroupMember:
             self._ledger.pass_on(self.of.group, place, offset)
             self._intake.nack(message, None, "it failed", self._now.mono)
             return
-        self._ledger.finish(self.of.group, place, offset, self.id, owned=owned)
+        self._ledger.finish(self.of.group, place, holding.owner_epoch, offset, self.id, owned=owned)
         if message.read_from is not None:
             self._ledger.retried(self.of.group, Queue(message.topic, message.queue), message.offset)
         self._intake.ack(message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, Literal
 
@@ -27,14 +27,18 @@ CONFIG: Final = GroupConfig(
     retry_first_ms=300,
     retry_last_ms=2_000,
 )
-GROUPS: Final = {"billing": ["safe", "pair"], "audit": ["safe", "alone"], "late": ["safe"]}
+GROUPS: Final[Mapping[str, list[str]]] = {
+    "billing": ["safe", "pair"],
+    "audit": ["safe", "alone"],
+    "late": ["safe"],
+}
 """Group → its topics. Offsets of "audit" are reset now and then; "late" comes in the middle, and
 starts at the end."""
 STRATEGIES: Final = (
     *("sticky", "averagely", "averagely_by_circle", "consistent_hash"),
     "by_config",
 )
-QUEUES: Final = {"safe": 3, "pair": 1, "alone": 1}
+QUEUES: Final = {"safe": 3, "pair": 1, "alone": 1, "lone": 3}
 
 
 def queues_of(topics: list[str]) -> list[Queue]:
@@ -51,10 +55,18 @@ def config_of(group: str, strategy: str = "sticky") -> GroupConfig:
 class GroupOperator:
     """Resets offsets and changes strategies."""
 
-    def __init__(self, world: World, ledger: GroupLedger, rng: random.Random) -> None:
+    def __init__(
+        self,
+        world: World,
+        ledger: GroupLedger,
+        rng: random.Random,
+        topics: Mapping[str, list[str]],
+    ) -> None:
+        """`topics`: group → its topics."""
         self._world = world
         self._ledger = ledger
         self._rng = rng
+        self._topics = topics
         self._resting: set[str] = set()
         """Groups whose strategy is to stay."""
 
@@ -68,10 +80,10 @@ class GroupOperator:
             config = config_of(group, self._rng.choice(STRATEGIES))
             if config.strategy == "by_config":
                 config = msgspec.structs.replace(config, options=self._written(group, known.names))
-            self._propose(AlterGroup(group, config, None, False, 1), partial(self._altered, group))
+            self.propose(AlterGroup(group, config, None, False, 1), partial(self._altered, group))
             self._world.trace.count("strategies changed")
             return
-        queue = self._rng.choice(queues_of(GROUPS[group]))
+        queue = self._rng.choice(queues_of(self._topics[group]))
         topic = cluster.topics.get(queue.topic)
         if topic is None or topic.id not in known.topics:
             return
@@ -82,12 +94,12 @@ class GroupOperator:
             if not result.code and result.value == [""]:
                 self._ledger.was_reset(group, queue, offset, result.version)
 
-        self._propose(ResetOffsets(group, [(topic.id, queue.number, offset)], 1), done)
+        self.propose(ResetOffsets(group, [(topic.id, queue.number, offset)], 1), done)
 
     def rest(self, group: str) -> None:
         """Nobody waits any more for members that an operator has named, and that are gone."""
         self._resting.add(group)
-        self._propose(AlterGroup(group, config_of(group), None, False, 1), lambda _result: None)
+        self.propose(AlterGroup(group, config_of(group), None, False, 1), lambda _result: None)
 
     def _altered(self, group: str, _result: CommandResult) -> None:
         """While there is no Raft leader, what was proposed before `rest` may be applied after it."""
@@ -98,11 +110,12 @@ class GroupOperator:
         """Somebody who is there now for each queue; who is gone later leaves them to nobody."""
         names = sorted(members) or ["nobody"]
         config: dict[str, list[tuple[str, int]]] = {}
-        for queue in queues_of(GROUPS[group]):
+        for queue in queues_of(self._topics[group]):
             config.setdefault(self._rng.choice(names), []).append((queue.topic, queue.number))
         return StrategyOptions(config)
 
-    def _propose(self, command: AnyCommand, done: Callable[[CommandResult], None]) -> None:
+    def propose(self, command: AnyCommand, done: Callable[[CommandResult], None]) -> None:
+        """Have a command decided, however many tries it takes."""
         process = self._world.machines["observer"].process
         assert process is not None
         observer = process.core

@@ -32,10 +32,18 @@ class DiskFaults:
         self.only_of_the_dead = False
         """Whether a disk loses what it had synced only once the name servers know that its broker is
         dead: before, they may yet take away the other replicas of a queue."""
+        self._expendable = 0
+        """Id of a topic whose loss is accepted; 0: of none."""
         if rot:
             # A bit is drawn from what is stored: with other bodies it would be another one.
             for machine in hand.world.nodes("broker"):
                 machine.old_until = 0
+
+    def aim(self, broker: str, topic_id: int) -> None:
+        """Before any fault: let this broker be the bad one, though it alone has what it holds of a
+        topic, whose loss is accepted."""
+        self._bad = self._hand.world.bad_disk = broker
+        self._expendable = topic_id
 
     def weights(self) -> dict[Fault, float]:
         """How often each should come, relative to the others."""
@@ -135,7 +143,8 @@ class DiskFaults:
             return False
         if self.only_of_the_dead and state.brokers[name].alive:
             return False
-        return all(any(member != name for member in isr) for isr in world.isrs.values())
+        counted = [isr for (topic, _), isr in world.isrs.items() if topic != self._expendable]
+        return all(any(member != name for member in isr) for isr in counted)
 
     def _taken_down(self) -> Machine | None:
         """The bad broker, crashed and waiting for its start; None: not now."""

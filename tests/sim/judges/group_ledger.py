@@ -9,6 +9,7 @@ when brokers and name servers come and go.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
@@ -24,6 +25,7 @@ BACK: Final = "committed offsets never go back"
 UNFINISHED: Final = "only what is finished is committed"
 AGAIN: Final = "what is finished does not come again"
 TWO_OWNERS: Final = "one owner per queue and epoch"
+CUT: Final = "a loss cuts positions to where what is new begins"
 
 
 @dataclass(slots=True)
@@ -49,6 +51,10 @@ class _Followed:
     """Offset → greatest owner epoch under which it was given."""
     resets: list[int] = field(default_factory=list)
     """Offsets that an operator asked for, to go back to."""
+    valid_from: float = 0
+    """Owner epochs before this one are of the queue as it was before it lost messages."""
+    lost_from: float = 0
+    """Offset from which on that was of other messages."""
     last_reset: tuple[int, int] = (0, 0)
     """(metadata version, offset) of the last that is known to be done."""
 
@@ -81,6 +87,10 @@ class GroupLedger:
         if owner != member:
             detail = f"{where} to {member} in owner epoch {owner_epoch}, which is {owner}'s"
             raise BrokenProperty(TWO_OWNERS, detail)
+        if owner_epoch < followed.valid_from:
+            # Its owner is yet to hear that messages were lost: all of that comes again.
+            self._trace.count("given after a loss by those before it")
+            return
         if offset < followed.given.get(owner_epoch, 0):
             detail = f"{where} again to {member} in owner epoch {owner_epoch}"
             raise BrokenProperty("a member gets each message once", detail)
@@ -102,11 +112,16 @@ class GroupLedger:
             # After a crash; or a member that is out, and cannot know it yet, has it in its hands.
             self._trace.count("given twice")
 
-    def finish(self, group: str, queue: Queue, offset: int, member: str, *, owned: bool) -> None:
+    def finish(
+        self, group: str, queue: Queue, owner_epoch: int, offset: int, member: str, *, owned: bool
+    ) -> None:
         """A member is done with a message; `owned`: it has the queue still, as when it got it."""
         followed = self._followed[group, queue]
+        outlived = owner_epoch < followed.valid_from
+        if outlived and offset >= followed.lost_from:
+            return
         followed.handled.add(offset)
-        if owned:
+        if owned and not outlived:
             followed.finished[offset] = member
 
     def pass_on(self, group: str, queue: Queue, offset: int) -> None:
@@ -130,14 +145,40 @@ class GroupLedger:
         self._followed[group, queue].resets.append(offset)
 
     def resetting(self, group: str, queue: Queue) -> bool:
-        """Whether an operator has asked for a reset of this queue."""
-        return bool(self._followed[group, queue].resets)
+        """Whether an operator has asked for a reset of this queue, or it has lost messages."""
+        followed = self._followed[group, queue]
+        return bool(followed.resets or followed.valid_from)
 
     def was_reset(self, group: str, queue: Queue, offset: int, version: int) -> None:
         """It was done, in this metadata version."""
         followed = self._followed[group, queue]
         followed.last_reset = max(followed.last_reset, (version, offset))
         self._trace.count("offsets reset")
+
+    def doubt(self, queue: Queue) -> None:
+        """A queue has lost messages, and nobody has said yet from where on: groups may go back."""
+        for (_, other), followed in self._followed.items():
+            if other == queue:
+                followed.valid_from = followed.lost_from = math.inf
+
+    def lose(self, queue: Queue, end: int, cluster: ClusterState) -> None:
+        """A queue begins anew at `end`, and so do its groups: what they did behind it was of other
+        messages, and what they have finished before it comes again unless it was committed (Q15)."""
+        topic_id = cluster.topics[queue.topic].id
+        for group in cluster.groups.by_name.values():
+            topic = group.topics.get(topic_id)
+            if topic is None or not topic.has(queue.number):
+                continue
+            positions = topic.committed[queue.number], topic.seen_ends[queue.number]
+            if positions[0] != UNKNOWN_START and max(positions) > end:
+                raise BrokenProperty(CUT, f"{group.name} {queue}: {positions}, and not {end}")
+            followed = self._followed[group.name, queue]
+            followed.finished.clear()
+            followed.handled = {offset for offset in followed.handled if offset < end}
+            followed.committed = min(followed.committed, end)
+            given_on = topic.owners[queue.number] is not None
+            followed.valid_from = topic.owner_epochs[queue.number] + (not given_on)
+            followed.lost_from = end
 
     # -- the name servers -------------------------------------------------------------------
 

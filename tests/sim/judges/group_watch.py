@@ -35,7 +35,8 @@ class GroupWatch:
         self._world = world
         self._ledger = ledger
         self._cores = cores
-        self._looked = 0
+        self.looked = 0
+        """Index that the state must be beyond that is looked at next."""
         self._moved: set[tuple[str | int, ...]] = set()
         """Epochs of coordinators and owners that were counted."""
         world.network.on_arrival = partial(self._overhear, world.network.on_arrival)
@@ -62,16 +63,11 @@ class GroupWatch:
     def begin(self) -> None:
         """Look, again and again."""
         self._world.scheduler.after(LOOK_S, self.begin)
-        cores = [
-            core
-            for machine in self._world.nodes("name-server")
-            if (core := self._world.name_server(machine.name)) is not None
-        ]
-        newest = max(cores, key=lambda core: core.raft.applied_index, default=None)
+        newest = self._world.newest_name_server()
         # Whoever knew more may be down.
-        if newest is None or newest.raft.applied_index < self._looked:
+        if newest is None or newest.raft.applied_index < self.looked:
             return
-        self._looked = newest.raft.applied_index
+        self.looked = newest.raft.applied_index
         self._count_moves(newest.cluster)
         self._ledger.look(newest.cluster)
         self._look_at_owners(newest.cluster)

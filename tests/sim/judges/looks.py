@@ -158,12 +158,13 @@ class Looks:
         if storage.flipped or (queue in self.starts and storage.begins_behind(*key, offset)):
             return True
         entry = storage.on_disk(*key, offset)
-        return (entry is not None and _holds(entry, offset, value)) or any(
-            queue_of(at) == key and _holds(lost, offset, value) for at, lost in storage.taken
+        return (entry is not None and holds(entry, offset, value)) or any(
+            queue_of(at) == key and holds(lost, offset, value) for at, lost in storage.taken
         )
 
 
-def _holds(entry: bytes, offset: int, value: bytes) -> bool:
+def holds(entry: bytes, offset: int, value: bytes) -> bool:
+    """Whether an entry has a value at an offset."""
     base, values = _opened(entry)
     place = offset - base
     return 0 <= place < len(values) and values[place] == value

@@ -396,9 +396,13 @@ class World:
 
     def newest_state(self) -> ClusterState | None:
         """What the name servers have decided, as the furthest of those that run has applied it."""
-        cores = [c for m in self.nodes("name-server") if (c := self.name_server(m.name))]
-        newest = max(cores, key=lambda core: core.raft.applied_index, default=None)
+        newest = self.newest_name_server()
         return newest.cluster if newest is not None else None
+
+    def newest_name_server(self) -> NameServer | None:
+        """The one of those that run that has applied most."""
+        cores = [c for m in self.nodes("name-server") if (c := self.name_server(m.name))]
+        return max(cores, key=lambda core: core.raft.applied_index, default=None)
 
     # -- looking on -------------------------------------------------------------------------
 
