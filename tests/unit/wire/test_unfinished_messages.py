@@ -41,7 +41,9 @@ class Rig:
         return PeerAddress("main", bytes((connection,)))
 
     def deliver(self, connection: int, size: int) -> None:
-        self.account.delivered(connection, self.peer(connection), 1, size)
+        peer = self.peer(connection)
+        assert self.account.heard(connection, peer)
+        assert self.account.delivered(connection, peer, 1, size)
 
     def look(self, totals: dict[int, int], *, dry: bool = True, after_s: float = 0.05) -> None:
         """Sample, and take what is complete."""
@@ -180,13 +182,42 @@ def test_a_descriptor_that_is_used_again_is_another_connection(rig: Rig) -> None
     assert rig.account.unfinished_bytes == 20_000
 
 
-def test_one_who_delivers_before_it_is_known_is_counted_from_the_next_look(rig: Rig) -> None:
-    rig.deliver(1, 50_000)
+OLD, NEW, CHOSEN = (PeerAddress("main", routing_id) for routing_id in (b"\0one", b"\0two", b"me"))
+
+
+def test_a_late_message_of_an_ended_connection_is_not_its_successors(rig: Rig) -> None:
+    account = rig.account
+    assert not account.heard(1, OLD), "it is not accepted"
     rig.open(1)
-    rig.look({1: 50_100})
-    assert rig.closed() == []
-    rig.look({1: 150_101})
-    assert [e.unfinished_bytes for e in rig.closed()] == [100_001]
+    assert not account.delivered(1, OLD, 1, 10)
+    assert account.heard(1, OLD)
+    account.closed(1)
+    rig.open(1)
+    for _ in range(2):
+        assert not account.heard(1, OLD)
+        assert not account.delivered(1, OLD, 1, 10)
+        assert account.connection_of(OLD) is None
+        assert account.heard(1, NEW)
+        assert account.delivered(1, NEW, 1, 10)
+    # A descriptor that another listener has now.
+    assert not account.heard(1, PeerAddress("raft", b"\0three"))
+    assert account.connection_of(NEW) == 1
+    account.closed(1)
+    assert account.connection_of(NEW) is None
+
+
+def test_who_dials_again_with_its_own_routing_id_is_heard(rig: Rig) -> None:
+    for _ in range(2):
+        rig.open(1)
+        assert rig.account.heard(1, CHOSEN)
+        assert rig.account.connection_of(CHOSEN) == 1
+
+
+def test_a_connection_has_one_peer(rig: Rig) -> None:
+    rig.open(1)
+    assert rig.account.heard(1, OLD)
+    assert rig.account.heard(1, NEW)
+    assert (rig.account.connection_of(OLD), rig.account.connection_of(NEW)) == (None, 1)
 
 
 MIB = 1024 * 1024

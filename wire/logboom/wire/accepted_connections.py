@@ -80,6 +80,8 @@ class AcceptedConnections:
         self._epoll: select.epoll | None = None
         """Created with the first connection: a client accepts none."""
         self._loan = _Loan()
+        self._listeners: dict[int, str] = {}
+        """Descriptor → the listener that has accepted the connection."""
         self._cookies: dict[int, int] = {}
         self._rotation: list[int] = []
         """Descriptors that are still to be sampled in this rotation."""
@@ -97,18 +99,17 @@ class AcceptedConnections:
 
         It is reset if its address has too many, or if the node is `shut`.
         """
-        if not hasattr(select, "epoll"):
+        epoll = self._watching()
+        if epoll is None:
             return
-        if self._epoll is None:
-            self._epoll = select.epoll()
-            self._loan.reserve()
-        self.gone(descriptor)
         with contextlib.suppress(OSError):
             # The event is old: the number may belong to another descriptor by now, such as a
-            # dialled connection.
+            # dialled connection, or one of another listener whose report has been read.
             with self._loan.of(descriptor) as connection:
-                if connection.getsockname()[1] != port:
+                if not _is_at(connection, port):
                     return
+                self._forget(descriptor)
+                self._listeners[descriptor] = listener
                 address = connection.getpeername()[0]
                 reason = "descriptors" if shut else self.book.opened(descriptor, address, now)
                 if reason is not None:
@@ -117,26 +118,49 @@ class AcceptedConnections:
                     self._refusals.add(address, reason, now)
                     return
                 self._cookies[descriptor] = _cookie(connection)
-                if self.account.is_early(descriptor) or self.unheard.opened(descriptor, now):
+                if self.unheard.opened(descriptor, now):
                     detach_filter(connection)
                 else:
                     # It has it already, unless it is older than the filter of its listener.
                     SMALL_PACKETS.attach(connection)
             # Edge-triggered: a silent peer costs nothing. Writability is watched, too: ZeroMQ may
             # already have read what arrived, and then it is the only event.
-            self._epoll.register(descriptor, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+            epoll.register(descriptor, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
             self.account.opened(descriptor, listener, now)
 
-    def gone(self, descriptor: int) -> None:
-        """Forget a connection that has ended."""
+    def _watching(self) -> select.epoll | None:
+        """Return what tells the connections that have received something; None: not on Linux."""
+        if self._epoll is None and hasattr(select, "epoll"):
+            self._epoll = select.epoll()
+            self._loan.reserve()
+        return self._epoll
+
+    def is_accepted(self, descriptor: int, listener: str, port: int) -> bool:
+        """Return True if a descriptor is a connection that a listener on `port` has accepted."""
+        # Listeners on several addresses may have the same port.
+        if self._listeners.get(descriptor, listener) == listener and self._watching() is not None:
+            with contextlib.suppress(OSError), self._loan.of(descriptor) as connection:
+                return _is_at(connection, port)
+        return False
+
+    def gone(self, descriptor: int, listener: str) -> None:
+        """Forget a connection of a listener that has ended.
+
+        Reports of several listeners have no order: the descriptor may be another's by now.
+        """
+        if self._listeners.get(descriptor) == listener:
+            self._forget(descriptor)
+
+    def _forget(self, descriptor: int) -> None:
+        self._listeners.pop(descriptor, None)
         self.book.closed(descriptor)
         self.unheard.closed(descriptor)
         if self._cookies.pop(descriptor, None) is not None:
             self.account.closed(descriptor)
 
-    def heard(self, descriptor: int) -> None:
-        """Let a connection send large packets, since a message has come from it."""
-        if self.unheard.closed(descriptor):
+    def heard(self, descriptor: int, peer: PeerAddress) -> None:
+        """Learn whose connection it is, and let it send large packets, with its first message."""
+        if self.account.heard(descriptor, peer) and self.unheard.closed(descriptor):
             self._unfilter(descriptor)
 
     def admit(self, now: float) -> None:
@@ -350,6 +374,12 @@ class _Loan:
         """Close all."""
         for descriptor in (self._second, self._nothing, self._memory):
             os.close(descriptor)
+
+
+def _is_at(connection: socket.socket, port: int) -> bool:
+    """Return True if this is the near end of a TCP connection to `port`."""
+    is_tcp = connection.family in (socket.AF_INET, socket.AF_INET6)
+    return is_tcp and bool(connection.getsockname()[1] == port)
 
 
 def _cookie(connection: socket.socket) -> int:

@@ -32,6 +32,11 @@ class PeerAddress(NamedTuple):
     listener: str
     routing_id: bytes
 
+    @property
+    def is_used_once(self) -> bool:
+        """True if ZeroMQ has chosen the routing id, for one connection; peers may repeat theirs."""
+        return self.routing_id.startswith(b"\0")
+
 
 Address: TypeAlias = PeerAddress | str
 """A peer: one that dialled this process, or the endpoint ("host:port") that it dials."""

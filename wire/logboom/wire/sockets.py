@@ -82,6 +82,8 @@ net.core.somaxconn, may be lower). ZeroMQ's 100 are soon exceeded when all clien
 after a restart; a client without a slot retries after 1, 3, 7, 15 seconds."""
 MAX_FRAME_BYTES: Final = MAX_BATCH_BYTES + 4096
 """Largest frame that is received in an answer: a batch. What listeners take is a setting."""
+REPORT_S: Final = 1.0
+"""Maximum seconds of waiting for ZeroMQ's report on a connection from which a message has come."""
 HANDSHAKE_MS: Final = int(HANDSHAKE_S * 1000)
 """Milliseconds for the ZMTP handshake of an accepted connection."""
 REAP_S: Final = 5.0
@@ -355,17 +357,35 @@ class Sockets:
                 except zmq.Again:
                     break
                 if told["event"] == zmq.EVENT_ACCEPTED:
-                    if name in self._curve:
-                        self._routes.opened(told["value"])
+                    self._routes.opened(name, told["value"])
                     shut = not self._gate.is_open
                     self._connections.accepted(told["value"], name, port, now, shut=shut)
                 elif told["event"] == zmq.EVENT_LISTENING:
                     self._gate.listening(told["value"])
                 else:
-                    if name in self._curve:
-                        self._routes.gone(told["value"])
-                    self._connections.gone(told["value"])
+                    self._routes.gone(name, told["value"])
+                    self._connections.gone(told["value"], name)
         self._connections.admit(now)
+
+    def _follow_newcomer(self, listener: str, descriptor: int) -> None:
+        """Handle the reports that concern a connection on which a peer is heard the first time.
+
+        The end of an earlier connection with its descriptor was reported before it was accepted. The
+        report that it was accepted is waited for: ZeroMQ makes it after another of its threads may
+        have begun to serve the connection.
+        """
+        reports, port = next((m, p) for m, (name, p) in self._monitors.items() if name == listener)
+        now = time.monotonic()
+        until = now + REPORT_S
+        self._follow_connections(now)
+        while (
+            not self._routes.is_open(listener, descriptor)
+            and self._connections.is_accepted(descriptor, listener, port)
+            and now < until
+        ):
+            reports.poll(1)
+            now = time.monotonic()
+            self._follow_connections(now)
 
     def _poll_once(
         self, wait: float | None, now: float, *, listening: bool
@@ -449,7 +469,7 @@ class Sockets:
         received: list[Received | HandshakeFailed],
     ) -> int:
         """Take up to `share` messages, or slightly over `room` bytes; return the bytes taken."""
-        account, unheard = self._connections.account, self._connections.unheard
+        account = self._connections.account
         curve = name in self._curve
         size = taken = 0
         dry = False
@@ -481,9 +501,10 @@ class Sockets:
                 self.dropped += 1
                 continue
             peer = self._peer(name, routing.bytes)
-            account.delivered(descriptor, peer, len(frames), length)
-            if descriptor in unheard:
-                self._connections.heard(descriptor)
+            if not account.delivered(descriptor, peer, len(frames), length):
+                self._follow_newcomer(name, descriptor)
+                self._connections.heard(descriptor, peer)
+                account.delivered(descriptor, peer, len(frames), length)
             received.append(Received(peer, frames, self.unsent_bytes(peer)))
         account.taken(name, taken, dry=dry)
         if not dry:
@@ -502,14 +523,15 @@ class Sockets:
             self.dropped += 1
             return None
         descriptor = int(routing.get(zmq.SRCFD))
-        if not self._routes.is_open(descriptor):
-            # It is newer than the last look at the reports, or has ended.
-            self._follow_connections(time.monotonic())
-        peer = self._routes.heard(name, routing.bytes, principal, descriptor)
+        peer = self._routes.known(name, routing.bytes, principal, descriptor)
+        if peer is None:
+            self._follow_newcomer(name, descriptor)
+            peer = self._routes.heard(name, routing.bytes, principal, descriptor)
         length += CURVE_FRAME_BYTES * len(frames)
-        self._connections.account.delivered(descriptor, peer, len(frames), length)
-        if descriptor in self._connections.unheard:
-            self._connections.heard(descriptor)
+        account = self._connections.account
+        if not account.delivered(descriptor, peer, len(frames), length):
+            self._connections.heard(descriptor, peer)
+            account.delivered(descriptor, peer, len(frames), length)
         return Received(peer, frames, self.unsent_bytes(peer), principal)
 
     def _peer(self, listener: str, routing_id: bytes) -> PeerAddress:

@@ -99,8 +99,6 @@ class _Connection:
     """True if there was a delivery since the last inspection."""
     tiny: bool = False
     """True if the last bytes look like tiny frames."""
-    unknown: bool = False
-    """True if it delivered before it was known here: nothing is known until the next inspection."""
 
 
 @dataclass(slots=True)
@@ -120,8 +118,8 @@ class UnfinishedMessages:
         self._connections: dict[int, _Connection] = {}
         self._by_peer: dict[PeerAddress, int] = {}
         """Peer → the connection on which it was heard last."""
-        self._early: set[int] = set()
-        """Connections that delivered before they were reported as accepted."""
+        self._ended: dict[int, PeerAddress] = {}
+        """Connection → the peer of the last one of this number that has ended."""
         self._changed: dict[str, set[int]] = {}
         """Listener → connections with news since its last round began."""
         self._rounds: dict[str, _Round] = {}
@@ -148,39 +146,54 @@ class UnfinishedMessages:
         """The connections that are known to have an unfinished message."""
         return self._unfinished.keys()
 
-    def is_early(self, connection: int) -> bool:
-        """Return True if a connection delivered before it was reported as accepted."""
-        return connection in self._early
-
     def opened(self, connection: int, listener: str, now: float) -> None:
         """Track a connection that a listener has accepted."""
         self.closed(connection)
-        unknown = connection in self._early
-        self._early.discard(connection)
-        self._connections[connection] = _Connection(listener, settled_at=now, unknown=unknown)
+        self._connections[connection] = _Connection(listener, settled_at=now)
         self._accepted[listener] = self._accepted.get(listener, 0) + 1
 
     def closed(self, connection: int) -> None:
         """Forget a connection that has ended, or is about to."""
         gone = self._connections.pop(connection, None)
         if gone is not None:
-            if gone.peer is not None and self._by_peer.get(gone.peer) == connection:
-                del self._by_peer[gone.peer]
+            if gone.peer is not None:
+                self._ended[connection] = gone.peer
+                self._leave(connection, gone.peer)
             self._accepted[gone.listener] -= 1
             self._forget(connection, gone)
 
-    def delivered(self, connection: int, peer: PeerAddress, frames: int, size: int) -> None:
-        """Count a complete message that was taken from a connection."""
+    def heard(self, connection: int, peer: PeerAddress) -> bool:
+        """Learn whose connection it is; return False if the one that the peer had has ended.
+
+        What was sent over a connection may be taken after the next one of its number was opened.
+        """
         known = self._connections.get(connection)
-        if known is None:
-            self._early.add(connection)
-            return
-        if known.peer is not peer:
-            known.peer = peer
-            self._by_peer[peer] = connection
+        if known is None or known.listener != peer.listener:
+            return False
+        if peer.is_used_once and self._ended.get(connection) == peer:
+            return False
+        if known.peer is not None:
+            self._leave(connection, known.peer)
+        known.peer = peer
+        self._by_peer[peer] = connection
+        return True
+
+    def _leave(self, connection: int, peer: PeerAddress) -> None:
+        if self._by_peer.get(peer) == connection:
+            del self._by_peer[peer]
+
+    def delivered(self, connection: int, peer: PeerAddress, frames: int, size: int) -> bool:
+        """Count a complete message that was taken from a connection.
+
+        Return False, and count nothing, unless this peer was the last that was heard there.
+        """
+        known = self._connections.get(connection)
+        if known is None or known.peer is not peer:
+            return False
         known.delivered += size + frames * FRAME_HEAD_BYTES
         known.has_delivered = True
         self._forget(connection, known)
+        return True
 
     def connection_of(self, peer: PeerAddress) -> int | None:
         """Return the connection of a peer, if it has delivered a message and is still open."""
@@ -213,9 +226,6 @@ class UnfinishedMessages:
         if known.tiny and not known.has_delivered and excess > known.excess:
             more = excess - known.excess
             self._tiny[connection] = self._tiny.get(connection, 0) + more
-        if known.unknown:
-            known.unknown = False
-            known.commands = excess
         if known.has_delivered:
             known.has_delivered = False
             passed = now - known.settled_at
