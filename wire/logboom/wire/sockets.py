@@ -82,7 +82,7 @@ net.core.somaxconn, may be lower). ZeroMQ's 100 are soon exceeded when all clien
 after a restart; a client without a slot retries after 1, 3, 7, 15 seconds."""
 MAX_FRAME_BYTES: Final = MAX_BATCH_BYTES + 4096
 """Largest frame that is received in an answer: a batch. What listeners take is a setting."""
-REPORT_S: Final = 1.0
+REPORT_S: Final = 0.01
 """Maximum seconds of waiting for ZeroMQ's report on a connection from which a message has come."""
 HANDSHAKE_MS: Final = int(HANDSHAKE_S * 1000)
 """Milliseconds for the ZMTP handshake of an accepted connection."""
