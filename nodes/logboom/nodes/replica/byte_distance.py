@@ -11,11 +11,11 @@ from logboom.nodes.replica.entry_reader import entries, find_batch_start
 from logboom.nodes.replica.replica import Replica
 from logboom.wire.head import KIND_AT
 
-LOOKUP_BYTES: Final = 8 * 1024 * 1024
+LOOKUP_BYTES: Final = 2 * 1024 * 1024
 """Bytes of the log that one question may read; the answer is then that far."""
 LOOKUP_ENTRIES: Final = 1_000
 """Entries of the log that one question may read."""
-LOOKUP_BLOCKS: Final = 1_024
+LOOKUP_BLOCKS: Final = 512
 """Blocks of the index that one question may pass, at about 1 MiB each."""
 UNKNOWN: Final = (-1, 0)
 
