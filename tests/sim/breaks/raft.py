@@ -27,7 +27,14 @@ from logboom.metadata.raft.raft_links import RaftLinks
 from logboom.metadata.raft.raft_log import RaftLog
 from logboom.metadata.raft.raft_node import RaftNode
 from logboom.metadata.raft.raft_snapshot import decode_snapshot
-from logboom.metadata.state import broker_commands, recovery_commands, state_machine
+from logboom.metadata.state import (
+    broker_commands,
+    elections,
+    leadership_commands,
+    recovery_commands,
+    state_machine,
+)
+from logboom.metadata.tables.cluster_state import VERSIONS, ClusterState
 from logboom.metadata.tables.command_outcome import DONE
 from logboom.metadata.tables.transaction_table import PendingDecision, TransactionTable
 from logboom.metadata.watch import watch_handler
@@ -49,8 +56,9 @@ if TYPE_CHECKING:
     from logboom.metadata.raft.raft_entries import MembershipChange
     from logboom.metadata.raft.raft_frames import AppendEntries
     from logboom.metadata.raft.raft_snapshot import RaftSnapshot
-    from logboom.metadata.tables.cluster_state import ClusterState, Queue
+    from logboom.metadata.tables.cluster_state import Queue
     from logboom.metadata.tables.command_outcome import CommandOutcome
+    from logboom.metadata.tables.replica_set import Reports
     from logboom.nodes.turn import BrokerTurn
     from logboom.wire.acceptor import PeerSession
     from logboom.wire.actor import Effects
@@ -447,6 +455,33 @@ def groups_go_on_in_their_epochs(patch: Patch) -> None:
     patch.setattr(recovery_commands, "_renew_groups", lambda _cluster: None)
 
 
+def names_stay_with_whom_a_survivor_knows(patch: Patch) -> None:
+    """R15: a process whose start was lost finds its name taken by the one before it."""
+    patch.setattr(ClusterState, "recovered_at", 0)
+
+
+def former_replicas_are_counted_on(patch: Patch) -> None:
+    """R15: a replica that was moved away stands for one of those that have whatever was committed."""
+    join = vars(leadership_commands)["_join_doubted"]
+
+    def count(cluster: ClusterState, queue: Queue, broker: str) -> None:
+        where = queue.topic.id, queue.index
+        enough = cluster.doubted[where]
+        join(cluster, queue, broker)
+        cluster.doubted[where] = enough
+
+    patch.setattr(leadership_commands, "_join_doubted", count)
+
+
+def lost_moves_are_not_awaited(patch: Patch) -> None:
+    """R15: a queue is led before those were heard that a lost move may have brought."""
+
+    def reports(cluster: ClusterState, queue: Queue) -> Reports:
+        return cluster.doubted.get((queue.topic.id, queue.index), 0), not cluster.unheard
+
+    patch.setattr(elections, "_reports", reports)
+
+
 def decisions_are_numbered_as_before(patch: Patch) -> None:
     """R15: a survivor numbers decisions as if no lost entry had numbered any."""
 
@@ -463,7 +498,7 @@ def decisions_are_numbered_as_before(patch: Patch) -> None:
         if not queues:
             return 0
         version = self._bump()
-        number = version % recovery_commands.VERSIONS
+        number = version % VERSIONS
         self.add(PendingDecision(number, app_id, sequence, attempt, commit, queues))
         # It is told to all the same.
         self.changes.touch(number, version)

@@ -37,7 +37,7 @@ def join_group(cluster: ClusterState, command: JoinGroup) -> CommandOutcome:
         return refused("INVALID_ARGUMENT", fault)
     group = cluster.groups.by_name.get(command.group)
     if group is not None:
-        refusal = _refuse(group, command)
+        refusal = _refuse(cluster, group, command)
         if refusal is not None:
             return refusal
     else:
@@ -68,7 +68,9 @@ def _fault(command: JoinGroup) -> str | None:
     return fault
 
 
-def _refuse(group: ConsumerGroup, command: JoinGroup) -> CommandOutcome | None:
+def _refuse(
+    cluster: ClusterState, group: ConsumerGroup, command: JoinGroup
+) -> CommandOutcome | None:
     """Return why this member cannot join an existing group, or None."""
     if command.coordinator_epoch != group.coordinator_epoch:
         return not_coordinator(group, command.coordinator_epoch)
@@ -77,7 +79,13 @@ def _refuse(group: ConsumerGroup, command: JoinGroup) -> CommandOutcome | None:
     fault = None
     if named is not None and named.instance != command.instance:
         fault = f"the name {named.name!r} is that of another member: choose another"
-    elif command.again and named is not None and named.id != command.member:
+    elif (
+        command.again
+        and named is not None
+        and named.id != command.member
+        # Else the name may have changed hands in what a recovery has lost (R15).
+        and named.epoch >= cluster.recovered_at
+    ):
         return refused("INSTANCE_TAKEN", _TAKEN.format(named.name, group.name), group=group.name)
     elif same_id is not None and same_id is not named:
         fault = f"member id {command.member!r} is that of another member: choose another"

@@ -35,16 +35,20 @@ def elected(
 
 
 def _reports(cluster: ClusterState, queue: Queue) -> Reports:
-    return cluster.doubted.get((queue.topic.id, queue.index), 0), not cluster.unheard
+    enough = cluster.doubted.get((queue.topic.id, queue.index), 0)
+    if enough and cluster.unheard:
+        # A lost move may have made any of them a replica, which has what the others lack.
+        enough += len(cluster.unheard.keys() - set(queue.standing.replicas))
+    return enough, not cluster.unheard
 
 
 def elect_doubted(cluster: ClusterState) -> None:
-    """Elect leaders after a recovery, once every broker has told how far its logs go (R15)."""
-    if cluster.unheard:
-        return
+    """Elect leaders after a recovery, since a broker has told how far all its logs go (R15)."""
     for topic_id, index in list(cluster.doubted):
         queue = cluster.topics_by_id[topic_id].queues[index]
-        cluster.place(queue, settled(cluster, elected(cluster, queue, queue.standing)))
+        # With more of them unheard it has no leader yet, and there may be many queues.
+        if len(cluster.unheard) < 2 * len(queue.standing.replicas):
+            cluster.place(queue, settled(cluster, elected(cluster, queue, queue.standing)))
 
 
 def relieved(cluster: ClusterState, queue: Queue, s: ReplicaSet) -> ReplicaSet:

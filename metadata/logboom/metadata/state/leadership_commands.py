@@ -130,6 +130,8 @@ def _join_doubted(cluster: ClusterState, queue: Queue, broker: str) -> None:
     standing = queue.standing
     if broker not in standing.replicas and not standing.lost:
         cluster.place(queue, join_doubted(standing, broker))
+        # It may as well have been moved away: it stands for none of the others.
+        cluster.doubted[queue.topic.id, queue.index] += 1
 
 
 def report_damage(cluster: ClusterState, command: ReportDamage) -> CommandOutcome:

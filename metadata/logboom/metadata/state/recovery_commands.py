@@ -12,14 +12,12 @@ from typing import Final
 
 from logboom.metadata.raft.log_commands import GoOnAlone
 from logboom.metadata.state.broker_commands import depart
-from logboom.metadata.tables.cluster_state import ClusterState, Queue
+from logboom.metadata.tables.cluster_state import VERSIONS, ClusterState, Queue
 from logboom.metadata.tables.command_outcome import DONE, CommandOutcome, refused
 from logboom.metadata.tables.consumer_groups import EPOCHS
 from logboom.metadata.tables.replica_set import doubt_all
 from logboom.wire.commands import DiscardLostTopic
 
-VERSIONS: Final = 1 << 40
-"""Metadata versions that a recovery passes over: those of seven years of 5,000 commands a second."""
 PRODUCER_IDS: Final = 1 << 44
 """Producer ids that a recovery passes over."""
 NUMBERS: Final = 1 << 32

@@ -126,6 +126,22 @@ def test_r15_epochs_of_groups_are_above_what_was_lost() -> None:
     assert anew > before + LOST
 
 
+def test_r15_a_process_whose_start_was_lost_takes_its_name_again() -> None:
+    survivor = GroupTables()
+    survivor.join("old", instance="i")
+    survivor.done(GoOnAlone())
+    for broker in BROKERS:
+        survivor.register(broker)
+    # That `new` had taken the place of `old` is among what was lost.
+    survivor.join("new", instance="i", again=True)
+    late = survivor.apply(survivor.joining("old", instance="i", again=True))
+    assert late.code == "INSTANCE_TAKEN"
+    survivor.join("newer", instance="i")
+    assert (
+        survivor.apply(survivor.joining("new", instance="i", again=True)).code == "INSTANCE_TAKEN"
+    )
+
+
 def test_whoever_knows_what_was_lost_hears_everything() -> None:
     survivor = cluster()
     lost = copy_of(survivor)
@@ -168,12 +184,61 @@ def test_as_many_have_to_report_as_a_commit_may_have_missed() -> None:
 def test_a_replica_that_a_lost_move_has_brought_leads_if_it_has_the_log() -> None:
     tables = cluster(replicas=1)
     (owner,) = tables.queue().standing.replicas
-    other = next(broker for broker in BROKERS if broker != owner)
+    other, third = (broker for broker in BROKERS if broker != owner)
     recovered(tables, *BROKERS)
     report(tables, owner, -1, 0)
-    assert leader(tables) is None
     report(tables, other, 4, 300)
+    assert leader(tables) is None
+    report(tables, third)
     assert leader(tables) == other
+
+
+def test_r15_a_replica_that_was_moved_away_stands_for_none_of_the_others() -> None:
+    """What was committed since is on two of the three others."""
+    tables = cluster()
+    tables.register("d")
+    recovered(tables, *BROKERS, "d")
+    report(tables, "d", 1, 80)
+    report(tables, "c", 2, 60)
+    assert leader(tables) is None
+    report(tables, "b", 2, 90)
+    assert leader(tables) == "b"
+
+
+def test_r15_a_single_replica_is_awaited_whoever_held_it_before() -> None:
+    tables = cluster(replicas=1)
+    (owner,) = tables.queue().standing.replicas
+    former, other = (broker for broker in BROKERS if broker != owner)
+    recovered(tables, *BROKERS)
+    report(tables, former, 1, 80)
+    report(tables, other)
+    assert leader(tables) is None
+    report(tables, owner, 2, 90)
+    assert leader(tables) == owner
+
+
+def test_r15_brokers_that_a_lost_move_may_have_brought_are_awaited() -> None:
+    """If `d` had taken the place of `c`, what was committed since is on `b` and `d` alone."""
+    tables = cluster()
+    tables.register("d")
+    recovered(tables, *BROKERS, "d")
+    report(tables, "a", 1, 60)
+    report(tables, "c", 1, 60)
+    assert leader(tables) is None
+    other = copy_of(tables)
+    report(tables, "b", 1, 60)
+    assert leader(tables) in BROKERS
+    report(other, "d", 2, 90)
+    assert leader(other) == "d"
+
+
+def test_r15_one_broker_that_does_not_come_back_holds_nothing_up() -> None:
+    tables = cluster()
+    tables.register("d")
+    recovered(tables, *BROKERS)
+    for broker in BROKERS:
+        report(tables, broker, 1, 60)
+    assert leader(tables) in BROKERS
 
 
 def test_empty_logs_count_once_every_broker_was_heard() -> None:
