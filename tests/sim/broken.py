@@ -45,6 +45,7 @@ from tests.sim.breaks.harnesses import (
     Subscribers,
     Surviving,
     SurvivingDecisions,
+    SurvivingGroups,
     Waiting,
     verdict,
 )
@@ -388,6 +389,18 @@ BREAKS: Final = (
         "R15",
         r.groups_go_on_in_their_epochs,
         Directed(RECOVERIES + "test_r15_epochs_of_groups_are_above_what_was_lost"),
+    ),
+    Break("R15", r.groups_go_on_in_their_epochs, SurvivingGroups(), within=20),
+    Break(
+        "R15",
+        r.names_stay_with_whom_a_survivor_knows,
+        Directed(RECOVERIES + "test_r15_a_process_whose_start_was_lost_takes_its_name_again"),
+    ),
+    Break("R15", r.former_replicas_are_counted_on, SurvivingGroups(calm=True), within=20),
+    Break(
+        "R15",
+        r.lost_moves_are_not_awaited,
+        Directed(RECOVERIES + "test_r15_brokers_that_a_lost_move_may_have_brought_are_awaited"),
     ),
     Break("R15", r.decisions_are_numbered_as_before, SurvivingDecisions(), seeds=(4,)),
     Break(

@@ -78,13 +78,15 @@ class Recovery:
         self._sent = 0
         self._before: _Counters | None = None
         """The greatest of any name server when the others were lost."""
-        self._survivor = ""
+        self.survivor = ""
         self._missing = 2
         """Name servers that the group still needs."""
         self._lost = False
         self.on_loss: Callable[[], None] = lambda: None
         self.on_survival: Callable[[], None] = lambda: None
         """Called soon after the survivor leads."""
+        self.on_recovery: Callable[[ClusterState], None] = lambda _cluster: None
+        """Called with its state when it has just gone on alone."""
         world.on_name_server_turn = self._look
 
     def begin(self) -> None:
@@ -128,11 +130,11 @@ class Recovery:
     def _lag(self) -> None:
         world, rng = self._world, self._rng
         servers = world.nodes("name-server")
-        self._survivor = rng.choice(servers).name
+        self.survivor = rng.choice(servers).name
         lag_s = rng.choice(LAGS_S)
         if lag_s:
-            others = [name for name in world.machines if name != self._survivor]
-            self._network.part([self._survivor], others, seconds=lag_s + 0.5)
+            others = [name for name in world.machines if name != self.survivor]
+            self._network.part([self.survivor], others, seconds=lag_s + 0.5)
         # Producer ids, a topic, and registrations that the survivor may not hear of.
         self._scenario.add_producer("wire-8")
         self._scenario.order(CreateTopic(LATE.topic, 1, 3, FOR_EVER, 1), self._created)
@@ -159,14 +161,14 @@ class Recovery:
         world, rng = self._world, self._rng
         servers = [machine.name for machine in world.nodes("name-server")]
         states = [core.cluster for name in servers if (core := world.name_server(name))]
-        if not states or world.machines[self._survivor].journal is None:
+        if not states or world.machines[self.survivor].journal is None:
             self._after(0.2, self._lose)
             return
         self._before = _Counters(*map(max, zip(*map(_counters, states), strict=True)))
         self.on_loss()
-        world.kill(self._survivor)
+        world.kill(self.survivor)
         for name in servers:
-            if name != self._survivor:
+            if name != self.survivor:
                 world.retire(name)
         world.retire("late-1")
         for machine in world.nodes("broker"):
@@ -176,14 +178,14 @@ class Recovery:
                     rng.uniform(0, 2.0),
                     partial(self._scenario.faults.hand.down, machine.name, down_s),
                 )
-        world.go_on_alone(self._survivor)
+        world.go_on_alone(self.survivor)
         world.trace.count("recoveries")
-        world.boot_later(self._survivor, rng.uniform(0.1, 2.0))
+        world.boot_later(self.survivor, rng.uniform(0.1, 2.0))
 
     def _look(self) -> None:
         """At the first turn after which the survivor leads: everything is above what was lost."""
         before = self._before
-        core = self._world.name_server(self._survivor) if before is not None else None
+        core = self._world.name_server(self.survivor) if before is not None else None
         if before is None or core is None or core.raft.applied_index < self._world.recovered_at:
             return
         self._world.on_name_server_turn = lambda: None
@@ -192,6 +194,7 @@ class Recovery:
             raise BrokenProperty("what counts up never goes back", f"{before}, then {now}")
         self._lost = bool(self._late_id) and self._late_id not in core.cluster.topics_by_id
         self._world.trace.count("topics lost", self._lost)
+        self.on_recovery(core.cluster)
         self._after(0.5, self._go_on)
 
     # -- afterwards -------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from tests.sim.breaks.harnesses import (
     Subscribers,
     Surviving,
     SurvivingDecisions,
+    SurvivingGroups,
     Waiting,
     verdict,
 )
@@ -73,6 +74,8 @@ ELSEWHERE: Final[Mapping[Harness, Collection[int]]] = {
     Surviving(): test_recovery.SEEDS,
     Surviving(calm=True): test_recovery.CALM,
     SurvivingDecisions(): test_recovery.DECIDING,
+    SurvivingGroups(): test_recovery.CONSUMING,
+    SurvivingGroups(calm=True): test_recovery.CONSUMING_CALM,
     Waiting(): test_delays.SEEDS,
 }
 """Seeds that other tests run, with the rules as they are."""

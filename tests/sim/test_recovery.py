@@ -9,6 +9,7 @@ import pytest
 
 from tests.sim.judges.verdict import Outcome
 from tests.sim.recovery_decisions_scenario import RecoveryDecisionsScenario
+from tests.sim.recovery_groups_scenario import RecoveryGroupsScenario
 from tests.sim.recovery_scenario import RecoveryScenario
 from tests.thorough import few_of
 
@@ -21,6 +22,12 @@ FEW_CALM = (0,)
 DECIDING = range(9)
 """Seeds in which transactions are decided before and after."""
 FEW_DECIDING = (4,)
+CONSUMING = range(9)
+"""Seeds in which groups consume before and after."""
+FEW_CONSUMING = (2, 3)
+CONSUMING_CALM = range(4)
+"""The same, where brokers keep running and members leave in good order only."""
+FEW_CONSUMING_CALM = (0,)
 COUNTED = ("acked", "recoveries", "topics lost", "kept of a lost topic", "crashes", "healed")
 """What must have happened at least once over the few: else they prove nothing."""
 
@@ -51,6 +58,20 @@ def test_what_is_committed_under_a_survivor_is_published(seed: int) -> None:
     assert totals["recoveries"] == 1
     assert totals["transactions before the loss"] > 0
     assert totals["transactions"] > 0
+
+
+@pytest.mark.parametrize("seed", few_of(CONSUMING, FEW_CONSUMING))
+def test_groups_go_back_once_and_pass_nothing_over(seed: int) -> None:
+    totals = RecoveryGroupsScenario(seed).run().totals
+    assert totals["recoveries"] == 1
+    assert totals["consumed by groups"] >= 50
+
+
+@pytest.mark.parametrize("seed", few_of(CONSUMING_CALM, FEW_CONSUMING_CALM))
+def test_a_former_replica_does_not_stand_for_one_that_groups_have_read(seed: int) -> None:
+    totals = RecoveryGroupsScenario(seed, calm=True).run().totals
+    assert totals["recoveries"] == 1
+    assert totals["members killed"] == 0
 
 
 def test_the_seeds_together_met_everything() -> None:

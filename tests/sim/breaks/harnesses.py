@@ -25,6 +25,7 @@ from tests.sim.loss_scenario import LossScenario
 from tests.sim.move_scenario import MoveScenario
 from tests.sim.raft_world import BrokenPromiseError, RaftWorld
 from tests.sim.recovery_decisions_scenario import RecoveryDecisionsScenario
+from tests.sim.recovery_groups_scenario import RecoveryGroupsScenario
 from tests.sim.recovery_scenario import RecoveryScenario
 from tests.sim.scenario import Scenario
 from tests.sim.subscription_scenario import SubscriptionScenario
@@ -166,6 +167,20 @@ class SurvivingDecisions:
 
 
 @dataclass(frozen=True, slots=True)
+class SurvivingGroups:
+    """The same with consumer groups."""
+
+    calm: bool = False
+
+    def __str__(self) -> str:
+        return "recovery, groups, `--calm`" if self.calm else "recovery, groups"
+
+    def run(self, seed: int) -> None:
+        """Raises `Failed` if a promise is broken."""
+        RecoveryGroupsScenario(seed, calm=self.calm).run()
+
+
+@dataclass(frozen=True, slots=True)
 class Raft:
     """The simulation of the raft group alone."""
 
@@ -237,6 +252,7 @@ Harness: TypeAlias = (
     | Rights
     | Surviving
     | SurvivingDecisions
+    | SurvivingGroups
     | Raft
     | Script
     | Directed

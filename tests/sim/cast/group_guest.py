@@ -37,15 +37,18 @@ class Groups:
         rng: random.Random,
         *,
         calm: bool = False,
+        operated: bool = True,
         topics: Mapping[str, list[str]] | None = None,
     ) -> None:
-        """`calm`: members come and leave in good order, and nothing befalls them; `topics`: group →
-        its topics, None: of the usual ones, as the seed has it."""
+        """`calm`: members come and leave in good order, and nothing befalls them. `operated`: operators
+        reset offsets and change strategies, and a group may start at the end. `topics`: group → its
+        topics; None: some of the usual groups, as the seed has it."""
         self._world = world
         self._history = history
         self._endpoints = endpoints
         self._rng = rng
         self._calm = calm
+        self._operated = operated
         self._working = self._over = False
         self._gap = rng.choice((0.8, 1.5, 3.0))
         """Seconds between what members do, on average."""
@@ -53,7 +56,8 @@ class Groups:
         """Groups that start at the end and have begun."""
         self.ledger = GroupLedger(history, world.trace)
         if topics is None:
-            names = [name for name in GROUPS if name == "billing" or rng.random() < 0.5]
+            known = list(GROUPS) if operated else ["billing", "audit"]
+            names = [name for name in known if name == "billing" or rng.random() < 0.5]
             topics = {name: GROUPS[name] for name in names}
         self.topics = topics
         self._members: dict[str, Membership] = {}
@@ -61,7 +65,7 @@ class Groups:
         """Machine → another whose process has the same name in the group, and one at a time works."""
         self._cores: dict[str, GroupMember] = {}
         """The process that a machine's member has now."""
-        self._watch = GroupWatch(world, self.ledger, self._cores)
+        self.watch = GroupWatch(world, self.ledger, self._cores)
         self._operator = GroupOperator(world, self.ledger, rng, topics)
         poisoned = not calm and rng.random() < 0.4
         self._poison = Poison(rng.randint(5, 80)) if poisoned else None
@@ -134,7 +138,7 @@ class Groups:
             else:
                 self._later(wait, partial(self._boot, name))
         self._later(self._rng.expovariate(1 / self._gap) + 2.0, self._strike)
-        self._watch.begin()
+        self.watch.begin()
 
     def rest(self) -> None:
         """Everybody comes back, stays, and catches up."""
@@ -215,7 +219,7 @@ class Groups:
         if not self._working:
             return
         self._later(self._rng.expovariate(1 / self._gap), self._strike)
-        if self._rng.random() < 0.1:
+        if self._operated and self._rng.random() < 0.1:
             self._operator.strike(self._rng.choice(list(self.topics)))
             return
         name = self._rng.choice(list(self._members))

@@ -146,7 +146,7 @@ class Losses(Groups):
         if core is None or core.raft.applied_index <= self._looked or not self._copies:
             return
         # Whoever looks at older states would find positions that were cut since.
-        self._looked = self._watch.looked = core.raft.applied_index
+        self._looked = self.watch.looked = core.raft.applied_index
         for queue in QUEUES:
             self._look_at_losses(queue, core.cluster)
 

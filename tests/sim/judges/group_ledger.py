@@ -68,6 +68,8 @@ class GroupLedger:
         self._followed: dict[tuple[str, Queue], _Followed] = defaultdict(_Followed)
         self._lost: dict[str, str] = {}
         """Members that may leave work undone, or be out without knowing, and why."""
+        self.since = 0
+        """Metadata version at which a survivor went on alone: owner epochs below are of before."""
 
     def lost(self, member: str, why: str) -> bool:
         """From now on what this member finished may come again; False: that was known."""
@@ -121,7 +123,7 @@ class GroupLedger:
         if outlived and offset >= followed.lost_from:
             return
         followed.handled.add(offset)
-        if owned and not outlived:
+        if owned and not outlived and followed.latest.get(offset, 0) >= self.since:
             followed.finished[offset] = member
 
     def pass_on(self, group: str, queue: Queue, offset: int) -> None:
@@ -218,6 +220,22 @@ class GroupLedger:
                     raise BrokenProperty(UNFINISHED, detail)
         followed.committed = committed
 
+    def recovered(self, cluster: ClusterState) -> None:
+        """A survivor goes on alone: this once, offsets go back to what it knows of. What it does not
+        know to be finished comes again."""
+        self.since = cluster.version
+        for (group, queue), followed in self._followed.items():
+            committed, ranges = committed_in(cluster, group, queue)
+            if committed < followed.committed:
+                followed.committed = committed
+                self._trace.count("commits lost")
+            spans = [(0, committed), *ranges]
+            followed.finished = {
+                offset: member
+                for offset, member in followed.finished.items()
+                if any(start <= offset < stop for start, stop in spans)
+            }
+
     def committed(self, group: str, queue: Queue) -> int:
         """The committed offset as last looked at."""
         return self._followed[group, queue].committed
@@ -249,3 +267,15 @@ class GroupLedger:
                     f"{group} {queue} {offset}, reset to {back_to} in version {version}",
                 )
             self._trace.count("consumed by groups")
+
+
+def committed_in(
+    cluster: ClusterState, group: str, queue: Queue
+) -> tuple[int, list[tuple[int, int]]]:
+    """What a group has committed of a queue, by these tables: its offset, and ranges behind it."""
+    known, topic = cluster.groups.by_name.get(group), cluster.topics.get(queue.topic)
+    followed = None if known is None or topic is None else known.topics.get(topic.id)
+    if followed is None or not followed.has(queue.number):
+        return UNKNOWN_START, []
+    committed = followed.committed[queue.number]
+    return committed, decode_ranges(max(0, committed), followed.ranges.get(queue.number, b""))

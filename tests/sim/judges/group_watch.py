@@ -60,6 +60,10 @@ class GroupWatch:
                         self._ledger.lost(core.id, "replaced")
         arrived(host, peer, frames)
 
+    def recovered(self) -> None:
+        """A survivor goes on alone, whose log is shorter than what was looked at."""
+        self.looked = 0
+
     def begin(self) -> None:
         """Look, again and again."""
         self._world.scheduler.after(LOOK_S, self.begin)
@@ -101,6 +105,9 @@ class GroupWatch:
                     continue
                 if self._ledger.resetting(core.of.group, Queue(holding.topic, holding.queue)):
                     # What its owner has in its hands is to be done again anyway.
+                    continue
+                if holding.owner_epoch < self._ledger.since:
+                    # That it got the queue was lost, which it cannot know yet.
                     continue
                 owner = topic.owners[key[1]]
                 given_on = topic.owner_epochs[key[1]] > holding.owner_epoch
