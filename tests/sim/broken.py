@@ -399,6 +399,13 @@ BREAKS: Final = (
     Break("R15", r.former_replicas_are_counted_on, SurvivingGroups(calm=True), within=20),
     Break(
         "R15",
+        r.former_replicas_are_counted_on,
+        Directed(
+            RECOVERIES + "test_r15_a_replica_that_was_moved_away_stands_for_none_of_the_others"
+        ),
+    ),
+    Break(
+        "R15",
         r.lost_moves_are_not_awaited,
         Directed(RECOVERIES + "test_r15_brokers_that_a_lost_move_may_have_brought_are_awaited"),
     ),

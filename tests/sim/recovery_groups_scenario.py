@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
+from functools import partial
 from typing import Final, NamedTuple
 
 from logboom.metadata.tables.cluster_state import ClusterState
@@ -16,7 +17,7 @@ from tests.sim.cast.group_guest import Groups
 from tests.sim.cast.group_operator import queues_of
 from tests.sim.hunting import hunt
 from tests.sim.judges.group_ledger import committed_in
-from tests.sim.judges.history import Queue
+from tests.sim.judges.history import History, Queue
 from tests.sim.recovery_scenario import CALM, RecoveryScenario
 from tests.sim.world.trace import BrokenProperty
 
@@ -54,6 +55,22 @@ class SurvivingGroups(Groups):
         """What the survivor knew to be committed then."""
         self._recovery.on_loss = self._lose
         self._recovery.on_recovery = self._recover
+        self._dice = random.Random(f"late groups of {scenario.seed}")
+        some = not scenario.calm and self._dice.random() < 0.6
+        self._late = [
+            name
+            for name, of in self._members.items()
+            if some and of.group == "audit" and not self._machine(name).idle
+        ]
+        """Members of a group that comes once the survivor lags."""
+        for name in self._late:
+            self._machine(name).idle = True
+
+    def come_late(self) -> None:
+        """The survivor lags: a group is created of which it may not hear."""
+        for name in self._late:
+            self._machine(name).idle = False
+            self._later(self._dice.uniform(0.0, 0.5), partial(self._boot, name))
 
     def _lose(self) -> None:
         world = self._world
@@ -114,7 +131,13 @@ class RecoveryGroupsScenario(RecoveryScenario):
 
     def __init__(self, seed: int, *, calm: bool = False) -> None:
         super().__init__(seed, calm=calm)
-        self.guests.append(SurvivingGroups(self))
+        self._groups = SurvivingGroups(self)
+        self.guests.append(self._groups)
+
+    def start_late(self, history: History) -> None:
+        """Start what comes once the survivor lags."""
+        super().start_late(history)
+        self._groups.come_late()
 
 
 def main(arguments: list[str] | None = None) -> int:
