@@ -12,7 +12,7 @@ NOJAVA := $(if $(shell command -v java),,1)
 # waits now and then, and what only computes takes what is left. A module of tests stays with one process.
 CLOCKED := tests/integration tests/chaos tests/spark
 PARTS := test-nodes $(if $(NOSPARK),,test-spark) test-computing
-FAMILIES := run group_scenario delay_scenario transaction_scenario subscription_scenario table_scenario access_scenario move_scenario loss_scenario recovery_scenario recovery_decisions_scenario
+FAMILIES := run group_scenario delay_scenario transaction_scenario subscription_scenario table_scenario access_scenario move_scenario loss_scenario recovery_scenario recovery_decisions_scenario recovery_groups_scenario
 TOGETHER := $(MAKE) --no-print-directory --keep-going --output-sync=target
 SEEDS ?= 100
 # Each part has a folder of its own for what its tests write: pytest empties the folders of older runs when it
