@@ -195,7 +195,7 @@ with connect(sys.argv[1], timeout_s=5) as boom:
 
 
 def not_refused(code: int | None, said: str) -> str:
-    """What is wrong with how a command ended, in words; "" if it refused in one line.
+    """What is wrong with how a command ended, in words; "" if it refused in one line with the remedy.
 
     Args:
         code: its exit code; None: it hung.
@@ -208,7 +208,7 @@ def not_refused(code: int | None, said: str) -> str:
         return "it was taken"
     if code < 0:
         return f"it was ended by signal {-code}"
-    if len(lines) != 1 or "endpoint" not in lines[0]:
+    if len(lines) != 1 or "host:port" not in lines[0]:
         return f"it said {said[-400:]!r}"
     return ""
 

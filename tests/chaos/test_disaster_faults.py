@@ -36,8 +36,8 @@ def test_what_a_topic_lost_or_doubled_is_told(read: list[bytes], says: str) -> N
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_odd_endpoints_are_none(odd: str) -> None:
-    assert endpoint_fault(odd) is not None
+def test_odd_endpoints_are_refused_with_the_remedy(odd: str) -> None:
+    assert not_refused(1, f"logboom: {endpoint_fault(odd)}\n") == ""
 
 
 @pytest.mark.parametrize(
