@@ -27,16 +27,62 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logboom.wire.sockets.HANDSHAKE_MS", 300_000)
 
 
+class Node(Sockets):
+    """A node's sockets whose reports on connections come when a test wants them to."""
+
+    def descriptor_of(self, peer: PeerAddress) -> int:
+        """Return the descriptor of a peer's connection."""
+        descriptor = self._connections.account.connection_of(peer)
+        assert descriptor is not None
+        return descriptor
+
+    def reports_of(self, listener: str) -> zmq.Socket[bytes]:
+        """Return the socket that reports the connections of a listener."""
+        return next(each for each, (name, _) in self._monitors.items() if name == listener)
+
+    def poll_without_reports(self) -> None:
+        """From now on no report ends a `poll`."""
+        for reports in self._monitors:
+            self._poller.modify(reports, zmq.POLLERR)
+
+    def read_reports(self) -> None:
+        """Read whatever reports there are, as a `poll` does now and then."""
+        self._look(time.monotonic())
+
+    @contextmanager
+    def reporting_after(self, listener: str, event: threading.Event) -> Iterator[None]:
+        """The first report of a listener arrives only after `event`."""
+        reports = self.reports_of(listener)
+        with ExitStack() as stack:
+            near, far = (stack.enter_context(self._context.socket(zmq.PAIR)) for _ in range(2))
+            near.bind("inproc://held-back")
+            far.connect("inproc://held-back")
+            self._poller.modify(reports, zmq.POLLERR)
+            self._monitors[near] = self._monitors.pop(reports)
+
+            def relay() -> None:
+                event.wait(100)
+                far.send_multipart(reports.recv_multipart())
+
+            thread = threading.Thread(target=relay)
+            thread.start()
+            try:
+                yield
+            finally:
+                thread.join()
+                self._monitors[reports] = self._monitors.pop(near)
+
+
 @pytest.fixture
-def node() -> Iterator[Sockets]:
+def node() -> Iterator[Node]:
     addresses = dict.fromkeys(LISTENERS, "127.0.0.1:0")
-    with closing(Sockets(addresses, key_pair=NODE, curve=CURVE)) as sockets:
+    with closing(Node(addresses, key_pair=NODE, curve=CURVE)) as sockets:
         sockets.authenticate = lambda *_: Verdict("accepted", "alice/a#1")
         yield sockets
 
 
 @contextmanager
-def connection(node: Sockets, listener: str) -> Iterator[zmq.Socket[bytes]]:
+def connection(node: Node, listener: str) -> Iterator[zmq.Socket[bytes]]:
     """A connection to a listener over which a message was sent."""
     context = zmq.Context()
     socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
@@ -54,7 +100,7 @@ def connection(node: Sockets, listener: str) -> Iterator[zmq.Socket[bytes]]:
         context.term()
 
 
-def hear(node: Sockets) -> PeerAddress:
+def hear(node: Node) -> PeerAddress:
     """Poll until a message comes; return its peer."""
     found: list[object] = []
     until = time.monotonic() + 100
@@ -66,28 +112,17 @@ def hear(node: Sockets) -> PeerAddress:
     return asked.peer
 
 
-def descriptor_of(node: Sockets, peer: PeerAddress) -> int:
-    descriptor = node._connections.account.connection_of(peer)  # noqa: SLF001 - nobody else knows it
-    assert descriptor is not None
-    return int(descriptor)
-
-
 def until_closed(descriptor: int) -> None:
     """Wait until ZeroMQ has closed a connection, and so has reported its end."""
     until = time.monotonic() + 100
     with suppress(OSError):
         while time.monotonic() < until:
             os.fstat(descriptor)
-            time.sleep(0.001)  # it is closed by another thread, which tells nobody
+            time.sleep(0.001)  # ZeroMQ closes it in a thread of its own, and no event tells when
         raise AssertionError("the connection is still there")
 
 
-def reports_of(node: Sockets, listener: str) -> zmq.Socket[bytes]:
-    monitors = node._monitors  # noqa: SLF001 - the order of its reports is what matters
-    return next(socket for socket, (name, _) in monitors.items() if name == listener)
-
-
-def assert_answered(node: Sockets, peer: PeerAddress, socket: zmq.Socket[bytes]) -> None:
+def assert_answered(node: Node, peer: PeerAddress, socket: zmq.Socket[bytes]) -> None:
     """The node knows the connection, and an answer arrives there."""
     node.send([Send(peer, [b"welcome"])])
     assert node.dropped == 0
@@ -99,18 +134,17 @@ def assert_answered(node: Sockets, peer: PeerAddress, socket: zmq.Socket[bytes])
 
 @pytest.mark.parametrize("listener", ["main", "open"])
 def test_a_newcomer_is_not_taken_for_who_had_its_descriptor(
-    node: Sockets, listener: str, monkeypatch: pytest.MonkeyPatch
+    node: Node, listener: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The reports come when a poll has just looked for them: they are never found by a poll.
     monkeypatch.setattr(AcceptedConnections, "due", lambda *_: False)
-    for reports in node._monitors:  # noqa: SLF001 - nothing else would hold them back
-        node._poller.modify(reports, zmq.POLLERR)  # noqa: SLF001 - likewise
+    node.poll_without_reports()
     before = -1
     for _ in range(ATTEMPTS):
         with connection(node, listener) as socket:
             peer = hear(node)
-            descriptor = descriptor_of(node, peer)
-            node._look(time.monotonic())  # noqa: SLF001 - now they are read
+            descriptor = node.descriptor_of(peer)
+            node.read_reports()
             assert_answered(node, peer, socket)
         until_closed(descriptor)
         if descriptor == before:
@@ -122,7 +156,7 @@ def test_a_newcomer_is_not_taken_for_who_had_its_descriptor(
 @pytest.mark.parametrize("curve", [True, False])
 @pytest.mark.parametrize("turned", [True, False])
 def test_the_end_of_another_listeners_connection_is_not_that_of_a_newcomer(
-    node: Sockets, curve: bool, turned: bool
+    node: Node, curve: bool, turned: bool
 ) -> None:
     listeners = list(CURVE if curve else LISTENERS[2:])
     if turned:
@@ -130,15 +164,15 @@ def test_the_end_of_another_listeners_connection_is_not_that_of_a_newcomer(
     first, second = listeners
     for _ in range(ATTEMPTS):
         with connection(node, first):
-            before = descriptor_of(node, hear(node))
+            before = node.descriptor_of(hear(node))
         until_closed(before)
         with connection(node, second) as socket:
             # Neither report was read so far.
-            assert reports_of(node, first).poll(100_000)
-            assert reports_of(node, second).poll(100_000)
+            assert node.reports_of(first).poll(100_000)
+            assert node.reports_of(second).poll(100_000)
             peer = hear(node)
-            descriptor = descriptor_of(node, peer)
-            node._look(time.monotonic())  # noqa: SLF001 - whatever is still unread
+            descriptor = node.descriptor_of(peer)
+            node.read_reports()  # whatever is still unread
             assert_answered(node, peer, socket)
         if descriptor == before:
             return
@@ -148,7 +182,7 @@ def test_the_end_of_another_listeners_connection_is_not_that_of_a_newcomer(
 
 @pytest.mark.parametrize("listener", ["main", "open"])
 def test_a_message_before_the_report_on_its_connection_is_answered(
-    node: Sockets, listener: str, monkeypatch: pytest.MonkeyPatch
+    node: Node, listener: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_accepted = AcceptedConnections.is_accepted
     waited_for = threading.Event()
@@ -159,30 +193,5 @@ def test_a_message_before_the_report_on_its_connection_is_answered(
 
     monkeypatch.setattr(AcceptedConnections, "is_accepted", asked)
     monkeypatch.setattr("logboom.wire.sockets.REPORT_S", 100.0)
-    with held_back(node, listener, waited_for), connection(node, listener) as socket:
+    with node.reporting_after(listener, waited_for), connection(node, listener) as socket:
         assert_answered(node, hear(node), socket)
-
-
-@contextmanager
-def held_back(node: Sockets, listener: str, waited_for: threading.Event) -> Iterator[None]:
-    """The reports of a listener come only once the node waits for them."""
-    reports = reports_of(node, listener)
-    context, monitors = node._context, node._monitors  # noqa: SLF001 - takes the place of ZeroMQ
-    with ExitStack() as stack:
-        near, far = (stack.enter_context(context.socket(zmq.PAIR)) for _ in range(2))
-        near.bind("inproc://held-back")
-        far.connect("inproc://held-back")
-        node._poller.modify(reports, zmq.POLLERR)  # noqa: SLF001 - likewise
-        monitors[near] = monitors.pop(reports)
-
-        def relay() -> None:
-            waited_for.wait(100)
-            far.send_multipart(reports.recv_multipart())
-
-        thread = threading.Thread(target=relay)
-        thread.start()
-        try:
-            yield
-        finally:
-            thread.join()
-            monitors[reports] = monitors.pop(near)
