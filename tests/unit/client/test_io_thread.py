@@ -11,7 +11,7 @@ import pytest
 
 from logboom.client.aio.bridge import run as run_async
 from logboom.client.calls import Connect, CoreCall
-from logboom.client.futures import _run_callback
+from logboom.client.futures import _run_callback, wait
 from logboom.client.io_thread import IoThread
 from logboom.client.lookout import Lookout
 from logboom.wire.actor import Call, Effects, Event, Instant
@@ -83,7 +83,7 @@ def test_a_failure_of_the_core_fails_every_waiting_and_every_later_call(
         assert isinstance(error, InternalError)
         assert repr(fault) in error.text
         assert error.__cause__ is fault
-    assert io.ended.done
+    assert wait(io.ended, 60)  # calls fail before the sockets are closed
     assert not io.running
 
 
