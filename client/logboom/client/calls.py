@@ -110,6 +110,19 @@ class LoadMetadata(CoreCall):
 
 
 @dataclass(slots=True)
+class FollowTopic(CoreCall):
+    """Wait until this client's copy of a topic is at least as new as `version`.
+
+    It is resolved at once if the client does not follow the topic, and after `timeout` in any case.
+    """
+
+    topic: str
+    version: int
+    timeout: float
+    outcome: Promise[None] = field(default_factory=Promise)
+
+
+@dataclass(slots=True)
 class KnownBrokers(CoreCall):
     """Return the brokers as this client has last heard of them. Nobody is asked."""
 

@@ -17,6 +17,7 @@ from logboom.client.calls import (
     AskNode,
     AskRaftLeader,
     FindTopic,
+    FollowTopic,
     LoadMetadata,
     ProposeCommand,
 )
@@ -144,8 +145,9 @@ def changed_fields(
 
 
 def delete_topic(name: str, wall_ms: int, timeout: float) -> Flow[None]:
-    """Delete a topic with all its messages."""
-    yield ProposeCommand(DeleteTopic(name, wall_ms), timeout)
+    """Delete a topic with all its messages; a later call does not take it for one that exists."""
+    result: CommandResult = yield ProposeCommand(DeleteTopic(name, wall_ms), timeout)
+    yield FollowTopic(name, result.version, timeout)
 
 
 def elect_leader(

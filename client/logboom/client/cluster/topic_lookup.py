@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from logboom.client.calls import CallHandlers, Connect, FindTopic, KnownBrokers, LoadMetadata
+from logboom.client.calls import (
+    CallHandlers,
+    Connect,
+    FindTopic,
+    FollowTopic,
+    KnownBrokers,
+    LoadMetadata,
+)
 from logboom.client.cluster.connections import Connections
 from logboom.client.cluster.metadata_updater import MetadataUpdater
 from logboom.client.cluster.proposal_sender import ProposalSender
@@ -41,6 +48,7 @@ class TopicLookup:
         self._turn = turn
         self._create = create
         self._connects: list[Connect] = []
+        self._follows: list[FollowTopic] = []
         self._all = WholeView()
         watching.listen(self._loaded)
 
@@ -48,6 +56,7 @@ class TopicLookup:
         """Register the handlers of calls for metadata."""
         handlers.register(Connect, self._connect)
         handlers.register(FindTopic, self._find_topic)
+        handlers.register(FollowTopic, self._follow)
         handlers.register(LoadMetadata, self._whole_view)
         handlers.register(KnownBrokers, self._known_brokers)
 
@@ -110,7 +119,20 @@ class TopicLookup:
 
         self._turn.after(call.timeout, expire)
 
+    def _follow(self, call: FollowTopic) -> None:
+        self._follows.append(call)
+        self._turn.after(call.timeout, lambda: call.outcome.resolve(None))
+        self._resolve_follows()
+
+    def _resolve_follows(self) -> None:
+        routes = self._watching.routes
+        for call in self._follows:
+            if call.topic not in routes.topics or routes.version >= call.version:
+                call.outcome.resolve(None)
+        self._follows = [call for call in self._follows if not call.outcome.done]
+
     def _loaded(self) -> None:
+        self._resolve_follows()
         if not self._watching.ready and not self._watching.turned_away:
             return
         for call in self._connects:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from logboom.client.calls import CallHandlers
 from logboom.client.cluster.connections import Connections
 from logboom.client.cluster.leader_cache import LeaderCache
-from logboom.client.cluster.metadata_updater import MetadataUpdater, unknown_topic
+from logboom.client.cluster.metadata_updater import MetadataUpdater
 from logboom.client.cluster.proposal_sender import ProposalSender
 from logboom.client.cluster.topic_lookup import TopicLookup
 from logboom.client.core_context import CoreTurn
@@ -24,7 +24,7 @@ from logboom.client.send.send_buffer import (
 )
 from logboom.wire.batch import NO_PRODUCER
 from logboom.wire.commands import AllocateProducerIds, CommandResult
-from logboom.wire.errors import ClientClosed, LogboomError
+from logboom.wire.errors import ClientClosed, LogboomError, UnknownResource
 from logboom.wire.internal_topics import message_limit
 from logboom.wire.view import TopicView
 
@@ -156,7 +156,7 @@ class Sender:
         for accumulator in topic_accumulator.queues:
             sender = producer.senders.pop(accumulator, None)
             if sender is not None:
-                sender.fail_all(unknown_topic(name))
+                sender.fail_all(_deleted_topic(name))
 
     def _flush(self, call: Flush) -> None:
         """Send all batches at once; resolved when each is acknowledged or given up."""
@@ -206,3 +206,12 @@ class Sender:
 def closed() -> ClientClosed:
     """Return the error of a closed client."""
     return ClientClosed("this client is closed: call connect() again")
+
+
+def _deleted_topic(name: str) -> UnknownResource:
+    """Return the error of what waited for a topic that was deleted."""
+    text = (
+        f"topic {name!r} was deleted before this message was stored: "
+        "if it was created again since, send the message again"
+    )
+    return UnknownResource(text, "UNKNOWN_TOPIC", topic=name)
