@@ -57,7 +57,8 @@ class ConsoleAudit:
                 if value and name not in NOT_TOLD
             },
         )
-        if event == "refused":
+        # Whoever is locked out may go on trying: such lines must not push others out of the file.
+        if event == "refused" or result == "LOCKED":
             self._log.refused(entry)
         else:
             self._log.note(entry)

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import uvicorn
 from starlette.routing import BaseRoute
 
+from logboom.console import http_listener
 from logboom.console.cluster_source import ClusterSources
 from logboom.console.console_audit import ConsoleAudit
-from logboom.console.http_listener import listen, local_url
+from logboom.console.http_listener import BoundedConfig, BoundedServer, listen, local_url
 from logboom.console.request_checks import is_loopback
 from logboom.console.sign_in import SignInRoutes
 from logboom.console.site import ConsoleSettings
@@ -59,7 +59,9 @@ class ConsoleServer:
                 f"other machines reach {settings.host}, and the console has no viewers: add one "
                 "with `logboom console viewer add NAME`, or listen at 127.0.0.1"
             )
-        self._socket = listen(settings.host, settings.port, BACKLOG)
+        self._socket = listen(
+            settings.host, settings.port, BACKLOG, http_listener.CONSOLE_BOUNDS, settings.proxy
+        )
         port = self._socket.getsockname()[1]
         self.settings = replace(settings, port=port)
         try:
@@ -74,12 +76,11 @@ class ConsoleServer:
             self._audit,
             extra_routes,
         )
-        config = uvicorn.Config(
+        config = BoundedConfig(
             self._console.app,
+            self._socket,
+            BACKLOG,
             lifespan="on",
-            log_level="warning",
-            access_log=False,
-            server_header=False,
             # A proxy tells who asks it; of anybody else these headers are not believed.
             proxy_headers=bool(settings.proxy),
             forwarded_allow_ips=settings.proxy,
@@ -91,7 +92,7 @@ class ConsoleServer:
             self._check_certificate(config)
         self._server = _Server(config, self._console)
 
-    def _check_certificate(self, config: uvicorn.Config) -> None:
+    def _check_certificate(self, config: BoundedConfig) -> None:
         """Read the certificate and its key before anybody is told where the console is."""
         try:
             config.load()
@@ -127,10 +128,10 @@ class ConsoleServer:
         self._server.should_exit = True
 
 
-class _Server(uvicorn.Server):
+class _Server(BoundedServer):
     """uvicorn, which ends our streams before it waits for open requests."""
 
-    def __init__(self, config: uvicorn.Config, console: WebConsole) -> None:
+    def __init__(self, config: BoundedConfig, console: WebConsole) -> None:
         super().__init__(config)
         self._console = console
 

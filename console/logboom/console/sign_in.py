@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,15 +16,18 @@ from starlette.routing import Route
 
 from logboom.console.console_session import ConsoleSession
 from logboom.console.passwords import is_password
-from logboom.console.sign_in_limits import SignInLimits
+from logboom.console.sign_in_limits import SignInLimits, network_of
 from logboom.console.viewer_records import mark_of
 from logboom.console.viewers_file import ViewersFile
 from logboom.console.web_app import SIGN_IN, WebConsole, address_of
 from logboom.console.widgets.page_query import FormValues, is_local
 
 SIGN_OUT: Final = "/sign-out"
-MAX_WAITING: Final = 16
+MAX_WAITING: Final = 64
 """Passwords that wait to be checked; more are refused at once."""
+MAX_WAITING_OF_ADDRESS: Final = 8
+"""Of these, of one address."""
+BUSY: Final = "Too many passwords wait to be checked: try again in a moment."
 WRONG: Final = "Name or password is wrong."
 
 
@@ -44,7 +48,8 @@ class SignInRoutes:
         self._viewers = viewers
         self._limits = SignInLimits()
         self._one = asyncio.Lock()
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
+        """Network → its passwords that wait to be checked."""
 
     @property
     def routes(self) -> Sequence[Route]:
@@ -69,15 +74,17 @@ class SignInRoutes:
             return values
         name, after = values.text("name"), _next_of(values.text("next", "/"))
         address = address_of(request)
-        wait_s = self._limits.wait_s(name, address, time.monotonic())
-        if wait_s > 0 or self._waiting >= MAX_WAITING:
-            console.note_sign_in(request, "sign-in", name, "LOCKED")
-            text = f"Too many failures: try again in {max(1, round(wait_s))} s."
-            return self._again(request, SignInModel(name, after, text), 429, wait_s)
-        # Counted before it is checked, so that many at once are no way around the limits.
-        self._limits.failed(name, address, time.monotonic())
+        network = network_of(address)
+        if self._waiting.total() >= MAX_WAITING or self._waiting[network] >= MAX_WAITING_OF_ADDRESS:
+            return self._refused(request, SignInModel(name, after, BUSY), 1.0)
+        turn = self._limits.begin(name, address, time.monotonic())
+        if turn.is_refused:
+            text = f"Too many failures: try again in {max(1, round(turn.wait_s))} s."
+            return self._refused(request, SignInModel(name, after, text), turn.wait_s)
+        if turn.wait_s > 0:
+            await asyncio.sleep(turn.wait_s)
         record = self._viewers.viewers.get(name)
-        if not await self._is_right(None if record is None else record.password, values):
+        if not await self._is_right(None if record is None else record.password, values, network):
             console.note_sign_in(request, "sign-in", name, "WRONG_PASSWORD")
             return self._again(request, SignInModel(name, after, WRONG), 403)
         if record is None:
@@ -90,21 +97,24 @@ class SignInRoutes:
         console.note_sign_in(request, "sign-in", name, "ok")
         return response
 
-    async def _is_right(self, kept: str | None, values: FormValues) -> bool:
-        self._waiting += 1
+    async def _is_right(self, kept: str | None, values: FormValues, network: str) -> bool:
+        self._waiting[network] += 1
         try:
             async with self._one:
                 return await asyncio.to_thread(is_password, kept, values.raw("password"))
         finally:
-            self._waiting -= 1
+            self._waiting[network] -= 1
+            self._waiting += Counter()  # Only what is above zero is kept.
 
-    def _again(
-        self, request: Request, model: SignInModel, status: int, wait_s: float = 0.0
-    ) -> Response:
+    def _again(self, request: Request, model: SignInModel, status: int) -> Response:
         console: WebConsole = request.state.console
-        response = console.render(request, "sign_in.html", model, status=status)
-        if wait_s > 0:
-            response.headers["retry-after"] = str(max(1, round(wait_s)))
+        return console.render(request, "sign_in.html", model, status=status)
+
+    def _refused(self, request: Request, model: SignInModel, wait_s: float) -> Response:
+        console: WebConsole = request.state.console
+        console.note_sign_in(request, "sign-in", model.name, "LOCKED")
+        response = self._again(request, model, 429)
+        response.headers["retry-after"] = str(max(1, round(wait_s)))
         return response
 
     async def _sign_out(self, request: Request) -> Response:

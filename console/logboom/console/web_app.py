@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import jinja2
 import markupsafe
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -35,6 +35,7 @@ from logboom.console.console_session import (
     SessionSigner,
     Told,
 )
+from logboom.console.http_listener import BoundedProtocol
 from logboom.console.request_checks import HEADERS, MAX_BODY_BYTES, check_request
 from logboom.console.routes.site_map import SUBJECTS
 from logboom.console.site import (
@@ -77,7 +78,9 @@ METRICS: Final = "/metrics"
 KEEP_ALIVE_S: Final = 15.0
 """Seconds without news after which a stream sends a comment, so that no proxy closes it."""
 BODY_S: Final = 60.0
-"""Seconds that a form may take to arrive."""
+"""Seconds that a form of a viewer may take to arrive; the listener gives others less."""
+MAX_SIGN_IN_BYTES: Final = 8 * 1024
+"""Bytes of a form of somebody who has not signed in."""
 MAX_STREAMS: Final = 200
 """Streams at a time; further ones are refused."""
 TITLES: Final = {
@@ -507,14 +510,19 @@ class WebConsole:
         if kind != "application/x-www-form-urlencoded":
             return PlainTextResponse("a form is expected\n", 415)
         body = bytearray()
+        # The sign-in page alone reads forms of nobody.
+        most = MAX_BODY_BYTES if request.state.viewer.name else MAX_SIGN_IN_BYTES
         try:
             async with asyncio.timeout(BODY_S):
                 async for piece in request.stream():
                     body += piece
-                    if len(body) > MAX_BODY_BYTES:
+                    if len(body) > most:
                         return PlainTextResponse("the form is too large\n", 413)
         except TimeoutError:
             return PlainTextResponse("the form did not arrive in time\n", 408)
+        except ClientDisconnect:
+            # Nobody is there any more who reads this. It is no failure of ours, which would be logged.
+            return PlainTextResponse("the form ended early\n", 400)
         try:
             values = FormValues.parse(body.decode())
         except (LogboomError, UnicodeDecodeError):
@@ -685,6 +693,9 @@ class RequestGuard:
             await answer(scope, receive, send_guarded)
             return
         state["viewer"] = viewer or Viewer("", read_only=True)
+        connection = state.get("connection")
+        if viewer is not None and isinstance(connection, BoundedProtocol):
+            connection.note_known()
         await self._inner(scope, receive, send_guarded)
 
 

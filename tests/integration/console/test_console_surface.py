@@ -269,11 +269,11 @@ def test_failures_are_slowed_down_and_audited(
     answers = [visitor.sign_in("locked", f"wrong number {number}") for number in range(6)]
     assert [answer.status for answer in answers][:5] == [403] * 5
     # As if there had been more failures: the wait is long, so that no slow machine sits it out.
-    monkeypatch.setitem(FREE_FAILURES, "viewer", -10)
+    monkeypatch.setitem(FREE_FAILURES, "pair", -10)
     answer = visitor.sign_in("locked")
     assert answer.status == 429
     assert int(answer.headers["retry-after"]) > 0
-    # Others of this address are not locked out by it yet.
+    # Others of this address are not locked out by it.
     alice = HttpVisitor(console)
     assert alice.sign_in("alice").status == 303
     alice.post("/sign-out", alice.token("/topics"))

@@ -19,7 +19,7 @@ from logboom.console.console_session import ConsoleSession
 from logboom.console.passwords import hash_password
 from logboom.console.request_checks import HEADERS
 from logboom.console.sign_in import MAX_WAITING, SignInRoutes
-from logboom.console.sign_in_limits import FREE_FAILURES
+from logboom.console.sign_in_limits import FREE_FAILURES, FREE_PAIRS
 from logboom.console.site import (
     ActionDone,
     ConsoleAction,
@@ -520,7 +520,7 @@ def test_many_tries_at_once_are_no_way_around_the_limits(
     console, visitor = with_sign_in(tmp_path, monkeypatch, "alice")
     monkeypatch.setattr(sign_in, "is_password", is_password)
     # As if there had been more failures: the wait is long, so that no slow machine sits it out.
-    monkeypatch.setitem(FREE_FAILURES, "viewer", -10)
+    monkeypatch.setitem(FREE_FAILURES, "pair", -10)
 
     async def check() -> None:
         token = await visitor.token("/sign-in")
@@ -540,7 +540,8 @@ def test_many_tries_at_once_are_no_way_around_the_limits(
 
 def test_few_passwords_wait_to_be_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     console, visitor = with_sign_in(tmp_path, monkeypatch, "alice")
-    monkeypatch.setitem(FREE_FAILURES, "address", 1_000)
+    monkeypatch.setitem(FREE_PAIRS, "address", 1_000)
+    monkeypatch.setattr(sign_in, "MAX_WAITING_OF_ADDRESS", MAX_WAITING)
     waiting = asyncio.Event()
 
     async def to_thread(*_: object) -> bool:

@@ -198,21 +198,45 @@ def test_whoever_is_slow_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
         server.close()
 
 
-def test_too_many_connections_are_refused(server: PageServer) -> None:
-    held = [dial(server) for _ in range(page_server.MAX_CONNECTIONS)]
-    try:
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /page HTTP/1.1\r\n", b"GET /page HTTP/1.1\r\nContent-Length: 9\r\n\r\n"]
+)
+def test_unfinished_requests_keep_nobody_out(server: PageServer, sent: bytes) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(3 * page_server.MAX_CONNECTIONS):
+            stack.enter_context(dial(server)).sendall(sent)
+        assert status(talk(server, b"GET /page HTTP/1.1\r\n\r\n")) == 200
+
+
+def test_while_all_connections_are_answered_more_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(page_server, "WHOLE_S", 60.0)
+    begun, made = threading.Semaphore(0), threading.Event()
+
+    def find_slowly(path: str, accept: str) -> Page | None:
+        begun.release()
+        assert made.wait(60)
+        return find(path, accept)
+
+    server = PageServer("127.0.0.1:0", find_slowly)
+    server.start()
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.close)
+        stack.callback(made.set)
+        for _ in range(page_server.MAX_CONNECTIONS):
+            stack.enter_context(dial(server)).sendall(b"GET /page HTTP/1.1\r\n\r\n")
+            assert begun.acquire(timeout=60)
         with dial(server) as one_more:
             assert one_more.recv(1024).startswith(b"HTTP/1.0 503")
-    finally:
-        for each in held:
-            each.close()
-    until = time.monotonic() + 60
-    answer = b""
-    while b"200" not in answer[:15]:
-        assert time.monotonic() < until
-        # While it is full it does not read the request, and a reset may take the answer away.
-        with contextlib.suppress(OSError):
-            answer = talk(server, b"GET /page HTTP/1.1\r\n\r\n")
+        made.set()
+        until = time.monotonic() + 60
+        answer = b""
+        while b"200" not in answer[:15]:
+            assert time.monotonic() < until
+            # While it is full it does not read the request, and a reset may take the answer away.
+            with contextlib.suppress(OSError):
+                answer = talk(server, b"GET /page HTTP/1.1\r\n\r\n")
 
 
 def test_without_descriptors_it_waits_before_it_accepts_again(

@@ -1,7 +1,8 @@
 """A small HTTP server for pages that anybody may read: a thread, and one for each connection.
 
 It answers GET and HEAD and closes. A connection has some seconds for everything, and there are few
-at once, so whoever is slow holds up nobody else for long. It has neither encryption nor users.
+at once. One whose request has not come gives way to a new one, so whoever is slow holds up nobody
+else. It has neither encryption nor users.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from logboom.wire.errors import StartError
+from logboom.wire.http_connections import HttpBounds, HttpConnections
 
 MAX_CONNECTIONS: Final = 16
-"""Connections at once; further ones are refused."""
+"""Connections at once; further ones are refused while all of these are answered."""
 IDLE_S: Final = 5.0
 """Seconds that a peer gets to send or take anything."""
 WHOLE_S: Final = 10.0
@@ -132,6 +134,8 @@ class _Server(socketserver.TCPServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._open: dict[socket.socket, tuple[float, threading.Thread]] = {}
         """Connection → when it has to be done, in monotonic seconds, and its thread."""
+        self._places = HttpConnections(HttpBounds(MAX_CONNECTIONS, 0), WHOLE_S)
+        """Which of them give way to others."""
         self._lock = threading.Lock()
         super().__init__((host, port), _Handler)
 
@@ -144,18 +148,32 @@ class _Server(socketserver.TCPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            full = len(self._open) >= MAX_CONNECTIONS
-        if full:
-            _refuse(request)
-            self.shutdown_request(request)
-            return
+        number, now = request.fileno(), time.monotonic()
         thread = threading.Thread(
             target=self._serve, args=(request, client_address), name="logboom-page", daemon=True
         )
         with self._lock:
-            self._open[request] = (time.monotonic() + WHOLE_S, thread)
+            leaving = self._places.opened(number, client_address[0], now)
+            if leaving != number:
+                self._open[request] = (now + WHOLE_S, thread)
+            ended = [each for each in self._open if each.fileno() == leaving]
+        if leaving == number:
+            _refuse(request)
+            self.shutdown_request(request)
+            return
+        for each in ended:
+            _end(each)
         thread.start()
+
+    def page_for(self, request: socket.socket, path: str, accept: str) -> Page | None:
+        """Make the page that a connection asks for, which meanwhile gives way to nobody."""
+        with self._lock:
+            self._places.is_served(request.fileno())
+        try:
+            return self.find_page(path, accept)
+        finally:
+            with self._lock:
+                self._places.waits(request.fileno(), time.monotonic())
 
     def _serve(self, request: Any, client_address: Any) -> None:
         try:
@@ -167,14 +185,17 @@ class _Server(socketserver.TCPServer):
         except Exception:  # noqa: BLE001 - whatever it is, it is logged, and the others go on
             _log.exception("a page could not be made")
         finally:
-            with self._lock:
-                self._open.pop(request, None)
+            self._forget(request)
             self.shutdown_request(request)
+
+    def _forget(self, request: socket.socket) -> None:
+        with self._lock:
+            if self._open.pop(request, None) is not None:
+                self._places.closed(request.fileno())
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log what a connection failed with before it had a thread."""
-        with self._lock:
-            self._open.pop(request, None)
+        self._forget(request)
         _log.exception("a connection could not be served")
 
     def service_actions(self) -> None:
@@ -233,7 +254,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer with the page."""
         accept = ",".join(self.headers.get_all("Accept") or ())
-        page = self.server.find_page(self.path.partition("?")[0], accept)
+        page = self.server.page_for(self.connection, self.path.partition("?")[0], accept)
         if page is None:
             self.send_error(HTTPStatus.NOT_FOUND)
         else:

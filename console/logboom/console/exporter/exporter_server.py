@@ -7,14 +7,19 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-import uvicorn
 from starlette.applications import Starlette
 
 from logboom.client.aio import connect
 from logboom.console.exporter.cluster_sampler import ClusterExporter
 from logboom.console.exporter.exporter_families import DEFAULT_MAX_SERIES
 from logboom.console.exporter.scrape_app import scrape_routes
-from logboom.console.http_listener import listen, local_url
+from logboom.console.http_listener import (
+    EXPORTER_BOUNDS,
+    BoundedConfig,
+    BoundedServer,
+    listen,
+    local_url,
+)
 from logboom.wire.credentials import Credentials
 
 BACKLOG: Final = 16
@@ -47,8 +52,8 @@ class ExporterServer:
         self._queues = queues
         self._max_series = max_series
         self._host = host
-        self._socket = listen(host, port, BACKLOG)
-        self._server: uvicorn.Server | None = None
+        self._socket = listen(host, port, BACKLOG, EXPORTER_BOUNDS)
+        self._server: BoundedServer | None = None
 
     @property
     def url(self) -> str:
@@ -84,15 +89,14 @@ class ExporterServer:
                 ClusterExporter(boom, queues=self._queues, max_series=self._max_series)
             ) as exporter,
         ):
-            config = uvicorn.Config(
+            config = BoundedConfig(
                 Starlette(routes=scrape_routes(exporter)),
-                log_level="warning",
-                access_log=False,
-                server_header=False,
+                self._socket,
+                BACKLOG,
                 proxy_headers=False,
                 timeout_graceful_shutdown=END_S,
             )
-            self._server = uvicorn.Server(config)
+            self._server = BoundedServer(config)
             await self._server.serve([self._socket])
 
 
