@@ -62,7 +62,8 @@ def console(
 
     It speaks to the cluster as any user does: as the one of your credentials file. Whatever is done
     in it is written to the audit log of the console, with the viewer, and to that of the cluster.
-    Once there are viewers, every browser has to sign in; off this machine it does not start without.
+    Once there are viewers, every browser has to sign in; off this machine, and behind a proxy, it does
+    not start without.
 
     For example:
 
@@ -88,7 +89,8 @@ def console(
     tls_key
         Its key, PEM.
     proxy
-        The address of a reverse proxy in front of it, whose X-Forwarded-For and -Proto are believed.
+        The address of a reverse proxy in front of it, whose X-Forwarded-For and -Proto are believed. It
+        needs viewers, who sign in.
     audit_folder
         The folder of its audit log, audit.log.
     """

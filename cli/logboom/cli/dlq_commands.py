@@ -24,12 +24,13 @@ from logboom.client.admin_flows.dead_letter_flows import (
     owners_of,
 )
 from logboom.client.written_values import counted, queue_numbers
+from logboom.console.widgets.value_views import preview, short_bytes, short_text
 from logboom.wire.errors import InvalidRequest
 
 app = App(name="dlq", help="Dead letters of groups and subscriptions: list, show, redrive.")
 
 SHOWN: Final = 60
-"""Characters shown of a value or a cause in a table."""
+"""Characters shown of a key, a value or a cause in a table."""
 
 
 @app.command(name="list")
@@ -84,11 +85,23 @@ def show_messages(
     """
     check_count(count, "--count")
     with open_client(servers) as boom:
-        rows = [_row(each) for each in boom.dead_letters.read(group, count=count, again=again)]
-    if output == "table":
-        for row in rows:
-            row["cause"], row["value"] = str(row["cause"])[:SHOWN], str(row.get("value"))[:SHOWN]
+        letters = boom.dead_letters.read(group, count=count, again=again)
+    rows = [table_row(each) if output == "table" else _row(each) for each in letters]
     show(rows, ["queue", "offset", "origin", "attempts", "key", "value", "cause"], output)
+
+
+def table_row(letter: DeadLetter) -> dict[str, Any]:
+    """Return a letter as a table shows it: the beginning of what others wrote."""
+    message = letter.message
+    return {
+        "queue": message.queue,
+        "offset": message.offset,
+        "origin": short_text(letter.origin) or None,
+        "attempts": letter.attempts,
+        "key": short_bytes(message.key)[:SHOWN] or None,
+        "value": preview(message.value)[:SHOWN],
+        "cause": short_text(letter.cause)[:SHOWN] or None,
+    }
 
 
 def _row(letter: DeadLetter) -> dict[str, Any]:

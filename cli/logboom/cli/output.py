@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from logboom.wire.log_format import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -63,7 +65,8 @@ def _text(value: Any) -> str:
         return f"{value:,.2f}"
     if isinstance(value, list | tuple):
         return ", ".join(map(_text, value))
-    return str(value)
+    # Names and texts that others chose must not steer the terminal.
+    return printable(str(value))
 
 
 def _rich_table(

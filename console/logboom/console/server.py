@@ -50,7 +50,8 @@ class ConsoleServer:
 
         Raises:
             StartError: the port is in use, the address is not this machine's, other machines reach
-                it and there are no viewers, or the certificate cannot be used.
+                it, by themselves or by a proxy, and there are no viewers, or the certificate cannot
+                be used.
         """
         book: ViewerBook = viewers or LocalViewerBook()
         extra_routes: Sequence[BaseRoute] = () if viewers is None else SignInRoutes(viewers).routes
@@ -58,6 +59,11 @@ class ConsoleServer:
             raise StartError(
                 f"other machines reach {settings.host}, and the console has no viewers: add one "
                 "with `logboom console viewer add NAME`, or listen at 127.0.0.1"
+            )
+        if settings.proxy and not book.must_sign_in:
+            raise StartError(
+                f"whoever reaches the proxy at {settings.proxy} reaches the console, and it has no "
+                "viewers: add one with `logboom console viewer add NAME`, or leave --proxy out"
             )
         self._socket = listen(
             settings.host, settings.port, BACKLOG, http_listener.CONSOLE_BOUNDS, settings.proxy

@@ -26,6 +26,7 @@ from logboom.console.sign_in_limits import FREE_FAILURES, FREE_PAIRS
 from logboom.console.site import ConsoleSettings
 from logboom.console.viewer_records import ViewerRecord
 from logboom.console.viewers_file import ViewersFile, write_viewers
+from logboom.wire.errors import StartError
 from logboom.wire.http_connections import HttpBounds
 from tests.integration.waiting import wait_until
 
@@ -229,6 +230,12 @@ def test_a_stranger_sends_no_long_form(viewers: Path, tmp_path: Path) -> None:
             + b"a" * size
         )
         assert b" 413 " in connection.recv(200)
+
+
+def test_behind_a_proxy_there_must_be_viewers(tmp_path: Path) -> None:
+    settings = ConsoleSettings("127.0.0.1", 0, proxy="127.0.0.1")
+    with pytest.raises(StartError, match="logboom console viewer add"):
+        ConsoleServer(settings, NO_CLUSTER, None, tmp_path)
 
 
 # Passwords.

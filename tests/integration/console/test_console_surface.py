@@ -6,6 +6,7 @@ import html
 import json
 import re
 import socket
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPSConnection
@@ -475,6 +476,35 @@ def test_messages_names_and_parameters_are_escaped(alice: HttpVisitor) -> None:
             )
         )
         check_page(alice.get(f"{filled(path)}?{asked}"), path)
+
+
+def test_pages_cost_little_whatever_a_message_holds(alice: HttpVisitor, node: Embedded) -> None:
+    # The layout of the first would take 36 MB, and of the second some hundred.
+    flat = [b"[" * 900 + b",".join([b"0"] * lines) + b"]" * 900 for lines in (20_000, 200_000)]
+    with node.connect() as boom, boom.producer() as producer:
+        boom.admin.create_topic("heavy", queues=1)
+        for value in [*flat, *[b"x" * 900_000] * 30]:
+            producer.send("heavy", value, key=value[:50_000], headers={"\u202e": value[:20_000]})
+        producer.flush()
+    alice.get("/topics/heavy")
+    paths = ["/topics/heavy", "/topics/heavy?as=json", "/topics/heavy?format=json"]
+    paths += [
+        f"/topics/heavy/0/{offset}?as={how}" for offset in range(3) for how in ("auto", "json")
+    ]
+    tracemalloc.start()
+    try:
+        for path in paths:
+            tracemalloc.reset_peak()
+            before_bytes, _ = tracemalloc.get_traced_memory()
+            answer = alice.get(path)
+            _, peak_bytes = tracemalloc.get_traced_memory()
+            assert answer.status == 200, path
+            assert "\u202e" not in answer.text, path
+            assert len(answer.text) < 1_000_000, path
+            # Pulled batches are of some MiB, and one page is there twice for a moment.
+            assert peak_bytes - before_bytes < 40 * 1024 * 1024, path
+    finally:
+        tracemalloc.stop()
 
 
 def test_every_form_escapes_what_it_is_given(alice: HttpVisitor) -> None:

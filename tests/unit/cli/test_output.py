@@ -10,7 +10,10 @@ from rich.console import Console
 
 from logboom.cli import balance_commands, broker_commands
 from logboom.cli.broker_commands import broker_row
+from logboom.cli.dlq_commands import table_row
 from logboom.cli.output import show, terminal_table
+from logboom.client import Message
+from logboom.client.admin_flows.dead_letter_flows import DeadLetter
 from logboom.wire.operation_messages import BrokerLoad
 
 BROKERS = ["broker-1", "broker-2", "broker-10"]
@@ -81,3 +84,29 @@ def test_a_pipe_has_all_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert head.split() == [name.upper() for name in broker_commands.COLUMNS]
     assert len(lines) == len(BROKERS)
     assert all("zone-a" in line for line in lines)
+
+
+STEERING = "\x1b[2J\x1b]0;mine\x07 \u202ebad \r"
+"""What clears a terminal, renames it, and turns text around."""
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_no_cell_steers_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    value = STEERING.encode()
+    message = Message("t", 0, 1, value, value, None, None, 1)
+    letter = table_row(DeadLetter(message, STEERING, 1, STEERING))
+    show([letter | {"client": STEERING}], [*letter, "client"], "table")
+    shown = capsys.readouterr().out
+    assert "1" in shown
+    assert not [each for each in ("\x1b[2J", "\x1b]", "\x07", "\u202e", "\r") if each in shown]
+
+
+def test_a_letter_of_many_bytes_is_one_line() -> None:
+    nested = b"[" * 900 + b",".join([b"0"] * 20_000) + b"]" * 900
+    letter = table_row(
+        DeadLetter(Message("t", 0, 1, nested, nested, None, None, 1), "", 1, "x" * 9_000)
+    )
+    assert all(len(str(each)) <= 60 for each in letter.values())

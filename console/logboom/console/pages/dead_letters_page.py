@@ -19,12 +19,19 @@ from logboom.console.job_states import JobState
 from logboom.console.widgets.data_table import Row, TableColumn, TableModel, Tone, build_table
 from logboom.console.widgets.page_query import PageQuery, path_of
 from logboom.console.widgets.value_views import (
+    MAX_ROW_BYTES,
+    ODD,
+    PREVIEW_BYTES,
     ValueView,
     ViewLink,
     as_text,
     asked_view,
+    preview,
+    printable,
     short_bytes,
+    short_text,
     shown_headers,
+    trimmed,
     view_links,
     view_value,
 )
@@ -130,12 +137,12 @@ class DeadLetterModel:
 
 def cause_kind(cause: str) -> str:
     """Return a cause with # in the place of numbers and ids."""
-    return _IDS.sub("#", cause).strip() or NO_CAUSE
+    return printable(_IDS.sub("#", cause[:PREVIEW_BYTES])).strip() or NO_CAUSE
 
 
 def cause_text(kind: str) -> str:
     """Return the longest part of a kind that all its causes have in them; "" if there is none."""
-    return "" if kind == NO_CAUSE else max(kind.split("#"), key=len).strip()
+    return "" if kind == NO_CAUSE else max(re.split(f"[#{ODD}]", kind), key=len).strip()
 
 
 def sample_causes(letters: Sequence[DeadLetter]) -> CauseSample:
@@ -230,17 +237,27 @@ def origin_url(origin: str | None) -> str:
     return "" if match is None else path_of("topics", *match.group("topic", "queue", "offset"))
 
 
+def trimmed_letter(letter: DeadLetter) -> DeadLetter:
+    """Return what a list needs of a letter, which may be long."""
+    return DeadLetter(
+        trimmed(letter.message),
+        letter.origin[:PREVIEW_BYTES],
+        letter.attempts,
+        letter.cause[:PREVIEW_BYTES],
+    )
+
+
 def letter_row(owner: str, letter: DeadLetter) -> dict[str, Any]:
     """Return what the list says of a letter."""
     message = letter.message
     return {
         "owner": owner,
         "place": f"{message.queue}/{message.offset}",
-        "cause": letter.cause or None,
+        "cause": short_text(letter.cause) or None,
         "attempts": letter.attempts,
-        "origin": letter.origin or None,
+        "origin": short_text(letter.origin) or None,
         "key": short_bytes(message.key) or None,
-        "value": view_value(message.value).preview,
+        "value": preview(message.value),
         "time_ms": message.timestamp_ms,
     }
 
@@ -321,16 +338,16 @@ def build_letter(
     return DeadLetterModel(
         owner=summary.owner,
         place=f"{message.queue}/{message.offset}",
-        cause=letter.cause,
+        cause=short_text(letter.cause),
         attempts=letter.attempts,
-        origin=letter.origin,
+        origin=short_text(letter.origin),
         origin_url=origin_url(letter.origin),
         facts=(
-            ("Tag", message.tag or "none"),
+            ("Tag", short_text(message.tag or "none")),
             ("Bytes of the value", f"{len(message.value or b''):,}"),
         ),
         timestamp_ms=message.timestamp_ms,
-        key=None if message.key is None else view_value(message.key),
+        key=None if message.key is None else view_value(message.key, most=MAX_ROW_BYTES),
         value=view_value(message.value, asked_view(query)),
         views=view_links(query),
         headers=shown_headers(message.headers),

@@ -6,21 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from logboom.client.admin_flows.message_life import LifeEvent, MessageLife, ReaderLife
-from logboom.console.pages.messages_page import message_bytes
 from logboom.console.pages.topic_page import TopicHead
 from logboom.console.widgets.data_table import Tone
 from logboom.console.widgets.formats import count_text, size_text, span_text, time_text
 from logboom.console.widgets.page_query import PageQuery, path_of
 from logboom.console.widgets.value_views import (
+    MAX_ROW_BYTES,
     ValueView,
     ViewLink,
     as_text,
     asked_view,
+    message_bytes,
+    short_text,
     shown_headers,
     view_links,
     view_value,
 )
 
+MAX_AGAIN_BYTES = 32_768
+"""Bytes of a message that a form is filled with, to send it again."""
 EVENT_TONES: Mapping[str, Tone] = {
     "finished": "ok",
     "retry": "warning",
@@ -95,7 +99,9 @@ def build_message(head: TopicHead, life: MessageLife, query: PageQuery) -> Messa
         offset=life.offset,
         state=STATE_TEXTS[life.state],
         facts=_facts(life),
-        key=None if message is None or message.key is None else view_value(message.key),
+        key=None
+        if message is None or message.key is None
+        else view_value(message.key, most=MAX_ROW_BYTES),
         value=None if message is None else view_value(message.value, asked_view(query)),
         views=view_links(query),
         headers=shown_headers(None if message is None else message.headers),
@@ -129,7 +135,7 @@ def _facts(life: MessageLife) -> tuple[tuple[str, str], ...]:
         facts += [
             ("Message time", time_text(message.timestamp_ms)),
             ("Size", size_text(message_bytes(message))),
-            ("Tag", message.tag or "none"),
+            ("Tag", short_text(message.tag or "none")),
         ]
     if origin is not None:
         who = "without an id"
@@ -146,7 +152,7 @@ def _facts(life: MessageLife) -> tuple[tuple[str, str], ...]:
             ("Leader epoch", str(origin.leader_epoch)),
         ]
         if origin.traceparent:
-            facts.append(("Trace", origin.traceparent))
+            facts.append(("Trace", short_text(origin.traceparent)))
     if life.waited is not None:
         waited = life.waited
         spent = None if waited.parked_ms is None else waited.released_ms - waited.parked_ms
@@ -157,7 +163,7 @@ def _facts(life: MessageLife) -> tuple[tuple[str, str], ...]:
 def _again(life: MessageLife) -> dict[str, str]:
     """Return what the form that sends a message again is filled with, if all of it is text."""
     message = life.message
-    if message is None or len(message.value or b"") > 32_768:
+    if message is None or message_bytes(message) > MAX_AGAIN_BYTES:
         return {}
     texts = [as_text(part) for part in (message.key or b"", message.value or b"")]
     headers = {name: as_text(value) for name, value in (message.headers or {}).items()}

@@ -13,10 +13,15 @@ from logboom.console.pages.topic_page import TopicHead
 from logboom.console.widgets.data_table import TableColumn, TableModel, build_table
 from logboom.console.widgets.page_query import PageQuery, path_of
 from logboom.console.widgets.value_views import (
+    MAX_ROW_BYTES,
     SHOW_AS,
     ValueView,
     asked_view,
+    message_bytes,
+    plain_text,
+    row_bytes,
     short_bytes,
+    short_text,
     shown_headers,
     view_value,
 )
@@ -77,6 +82,7 @@ class MessageRow:
     message: Message
     href: str
     key: str
+    tag: str
     value: ValueView
     size_bytes: int
     headers: tuple[tuple[str, str], ...]
@@ -266,25 +272,16 @@ def positions_before(
     return found
 
 
-def message_row(message: Message, show_as: str = "auto") -> MessageRow:
-    """Return the row of a message."""
+def message_row(message: Message, show_as: str = "auto", most: int = MAX_ROW_BYTES) -> MessageRow:
+    """Return the row of a message; `most` bytes of its value are there to be opened."""
     return MessageRow(
         message=message,
         href=path_of("topics", message.topic, message.queue, message.offset),
         key=short_bytes(message.key),
-        value=view_value(message.value, show_as),
+        tag=short_text(message.tag or ""),
+        value=view_value(message.value, show_as, most),
         size_bytes=message_bytes(message),
         headers=shown_headers(message.headers),
-    )
-
-
-def message_bytes(message: Message) -> int:
-    """Return the bytes of a message: key, value and headers."""
-    headers = message.headers or {}
-    return (
-        len(message.key or b"")
-        + len(message.value or b"")
-        + sum(len(name.encode()) + len(value) for name, value in headers.items())
     )
 
 
@@ -295,10 +292,10 @@ def plain_row(row: MessageRow) -> dict[str, Any]:
         "queue": row.message.queue,
         "offset": row.message.offset,
         "key": row.key or None,
-        "tag": row.message.tag,
+        "tag": row.tag or None,
         "headers": "; ".join(f"{name}={value}" for name, value in row.headers) or None,
         "size_bytes": row.size_bytes,
-        "value": row.value.text if row.message.value is not None else None,
+        "value": plain_text(row.message.value),
     }
 
 
@@ -320,7 +317,9 @@ def build_messages(
         older: where to read back from; None: nowhere.
         ends: where a stream goes on, if the page follows the topic.
     """
-    rows = tuple(message_row(message, wish.show_as) for message in reversed(shown))
+    rows = tuple(
+        message_row(message, wish.show_as, row_bytes(len(shown))) for message in reversed(shown)
+    )
     table = build_table(COLUMNS, [plain_row(row) for row in rows], PageQuery(query.path, ""))
     stream = PageQuery(f"{head.path}/tail").url(
         queue=wish.queue,
@@ -355,4 +354,7 @@ def _with_urls(table: TableModel, query: PageQuery) -> TableModel:
 
 def build_tail(messages: Sequence[Message], left_out: int, show_as: str) -> TailModel:
     """Return what came, the newest first."""
-    return TailModel(tuple(message_row(each, show_as) for each in reversed(messages)), left_out)
+    return TailModel(
+        tuple(message_row(each, show_as, row_bytes(len(messages))) for each in reversed(messages)),
+        left_out,
+    )

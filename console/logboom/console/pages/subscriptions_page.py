@@ -15,7 +15,7 @@ from logboom.console.widgets.chart_data import ChartModel, ChartSeries
 from logboom.console.widgets.data_table import Row, TableColumn, TableModel, Tone, build_table
 from logboom.console.widgets.filter_chips import FilterChip, state_chip
 from logboom.console.widgets.page_query import PageQuery, path_of
-from logboom.console.widgets.value_views import short_bytes, view_value
+from logboom.console.widgets.value_views import preview, short_bytes
 from logboom.wire.subscription_messages import SubscriptionConfig
 
 SLOTS_SHOWN: Final = 4
@@ -287,7 +287,7 @@ def build_subscription(
                 {
                     "offset": message.offset,
                     "key": short_bytes(message.key) or None,
-                    "value": view_value(message.value).preview,
+                    "value": preview(message.value),
                     "time_ms": message.timestamp_ms,
                 }
                 for message in peeked

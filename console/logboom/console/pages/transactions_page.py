@@ -16,7 +16,7 @@ from logboom.client.results import Message
 from logboom.console.cluster_history import ClusterHistory
 from logboom.console.widgets.data_table import Row, TableColumn, TableModel, Tone, build_table
 from logboom.console.widgets.page_query import PageQuery, link, path_of
-from logboom.console.widgets.value_views import short_bytes, view_value
+from logboom.console.widgets.value_views import preview, short_bytes, shown_headers
 from logboom.wire.errors import UnknownResource
 from logboom.wire.transactions import MADE_UP
 
@@ -232,8 +232,8 @@ def build_open(
         {
             "place": f"{message.topic}/{message.queue}",
             "key": short_bytes(message.key) or None,
-            "value": view_value(message.value).preview,
-            "headers": [*(message.headers or {})],
+            "value": preview(message.value),
+            "headers": [name for name, _ in shown_headers(message.headers)],
             "time_ms": message.timestamp_ms,
         }
         for message in content

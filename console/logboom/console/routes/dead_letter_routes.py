@@ -26,6 +26,7 @@ from logboom.console.pages.dead_letters_page import (
     edited_form,
     read_count,
     sample_causes,
+    trimmed_letter,
 )
 from logboom.console.site import (
     ActionDone,
@@ -76,7 +77,8 @@ async def load_letters(request: PageRequest) -> DeadLettersModel:
     admin = request.cluster.boom.dead_letters
 
     async def ask() -> tuple[DeadLetterSummary, list[DeadLetter]]:
-        return await admin.describe(owner), await admin.read(owner, count=count, again=again)
+        letters = await admin.read(owner, count=count, again=again)
+        return await admin.describe(owner), [trimmed_letter(each) for each in letters]
 
     summary, letters = await request.cluster.cached(f"dead {owner} {count} {again}", ask)
     jobs = request.cluster.jobs.of(owner)

@@ -39,6 +39,7 @@ from logboom.console.site import (
     Subject,
 )
 from logboom.console.widgets.page_query import FormValues, path_of
+from logboom.console.widgets.value_views import trimmed
 from logboom.wire.errors import InvalidRequest, UnknownResource
 
 MAX_PULLS: Final = 12
@@ -145,7 +146,8 @@ async def _load_by_key(request: PageRequest, wish: MessagesWish, head: TopicHead
     admin = request.cluster.boom.admin
     messages = await admin.find_messages(head.name, wish.at.encode(), wish.queue, wish.limit)
     messages.sort(key=lambda message: (message.timestamp_ms, message.queue, message.offset))
-    return build_messages(head, wish, messages[-wish.limit :], request.query)
+    found = [trimmed(each) for each in messages[-wish.limit :]]
+    return build_messages(head, wish, found, request.query)
 
 
 async def _offsets_at(
@@ -200,7 +202,9 @@ async def _read_on(
             tags=wish.tags or None,
             filter=wish.filter or None,
         )
-        found += [message for message in pulled.messages if message.offset < read.stop]
+        found += [trimmed(each) for each in pulled.messages if each.offset < read.stop]
+        # Of what is read back from the end only the last ones are shown.
+        del found[: -wish.limit]
         if pulled.next_offset <= at:
             break
         at = pulled.next_offset
