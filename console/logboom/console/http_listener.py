@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import resource
 import socket
 import time
@@ -17,6 +18,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from logboom.console.sign_in_limits import network_of
 from logboom.wire.errors import StartError
 from logboom.wire.http_connections import HttpBounds, HttpConnections, within_descriptors
 
@@ -72,16 +74,17 @@ class AcceptedSocket(socket.socket):
 class BoundedListener(socket.socket):
     """A listening socket whose connections are bounded, whoever accepts from it."""
 
-    def __init__(self, family: int, bounds: HttpBounds, exempt: str = "") -> None:
+    def __init__(self, family: int, bounds: HttpBounds, proxy: str = "") -> None:
         """Make the socket.
 
         Args:
-            exempt: the address of a proxy, whose connections are those of many.
+            proxy: the address of a proxy, whose connections are those of many.
         """
         super().__init__(family, socket.SOCK_STREAM)
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         bounds = within_descriptors(bounds, descriptors)
-        self.connections = HttpConnections(bounds, REQUEST_S, exempt)
+        self.connections = HttpConnections(bounds, REQUEST_S)
+        self._proxy = proxy
         self._most = bounds.total + ENDING
         self._accepted: dict[int, AcceptedSocket] = {}
         """Open connections by their descriptors."""
@@ -99,7 +102,12 @@ class BoundedListener(socket.socket):
         made = AcceptedSocket(plain.family, plain.type, plain.proto, fileno=plain.detach())
         made.listener = self
         number = made.fileno()
-        leaving = self.connections.opened(number, address[0], time.monotonic())
+        leaving = self.connections.opened(
+            number,
+            network_of(address[0]),
+            time.monotonic(),
+            is_exempt=is_of_proxy(self._proxy, address[0]),
+        )
         if leaving == number:
             made.close()
             raise ConnectionAbortedError("there are too many connections")
@@ -228,8 +236,20 @@ class BoundedProtocol(H11Protocol):
             self.config.listener.connections.waits(number, time.monotonic())
 
 
+def is_of_proxy(proxy: str, address: str) -> bool:
+    """Return True for an address of the proxy, which may be said as uvicorn reads it: some addresses or networks
+    with commas between them, or *."""
+    for each in filter(None, map(str.strip, proxy.split(","))):
+        if each in ("*", address):
+            return True
+        with contextlib.suppress(ValueError):
+            if ipaddress.ip_address(address) in ipaddress.ip_network(each, strict=False):
+                return True
+    return False
+
+
 def listen(
-    host: str, port: int, backlog: int, bounds: HttpBounds, exempt: str = ""
+    host: str, port: int, backlog: int, bounds: HttpBounds, proxy: str = ""
 ) -> BoundedListener:
     """Return a socket that listens; port 0 is any free one.
 
@@ -237,7 +257,7 @@ def listen(
         StartError: the port is in use, or the address is not this machine's.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = BoundedListener(family, bounds, exempt)
+    made = BoundedListener(family, bounds, proxy)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host, port))

@@ -10,11 +10,12 @@ from logboom.wire.http_connections import HttpBounds, HttpConnections, within_de
 WAIT_S = 10.0
 
 
-def opened(total: int, per_address: int, addresses: str, exempt: str = "") -> HttpConnections:
+def opened(total: int, per_address: int, addresses: str) -> HttpConnections:
     """Connections 0, 1, … of these addresses, one a second."""
-    made = HttpConnections(HttpBounds(total, per_address), WAIT_S, exempt)
+    made = HttpConnections(HttpBounds(total, per_address), WAIT_S)
     for number, address in enumerate(addresses):
-        assert made.opened(number, address, float(number)) is None
+        exempt = address == "p"
+        assert made.opened(number, address, float(number), is_exempt=exempt) is None
     return made
 
 
@@ -45,9 +46,9 @@ def test_who_is_served_gives_way_to_nobody() -> None:
 
 
 def test_a_proxy_has_no_bound_of_its_own() -> None:
-    connections = opened(4, 1, "ppp", exempt="p")
-    assert connections.opened(9, "p", 9.0) is None
-    assert connections.opened(10, "p", 9.0) == 0
+    connections = opened(4, 1, "ppp")
+    assert connections.opened(9, "p", 9.0, is_exempt=True) is None
+    assert connections.opened(10, "p", 9.0, is_exempt=True) == 0
 
 
 def test_who_waits_too_long_is_late() -> None:

@@ -42,16 +42,10 @@ class _Connection:
 class HttpConnections:
     """The open connections of a listener, by a number that each has while it is open."""
 
-    def __init__(self, bounds: HttpBounds, wait_s: float, exempt: str = "") -> None:
-        """Begin without connections.
-
-        Args:
-            wait_s: seconds that a connection may wait.
-            exempt: an address without a bound of its own, such as that of a proxy.
-        """
+    def __init__(self, bounds: HttpBounds, wait_s: float) -> None:
+        """Begin without connections; each may wait for so many seconds."""
         self._bounds = bounds
         self._wait_s = wait_s
-        self._exempt = exempt
         self._open: dict[int, _Connection] = {}
         self._of_address: dict[str, int] = {}
         """Address → its connections."""
@@ -61,14 +55,19 @@ class HttpConnections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def opened(self, number: int, address: str, now: float) -> int | None:
+    def opened(
+        self, number: int, address: str, now: float, *, is_exempt: bool = False
+    ) -> int | None:
         """Take in a new connection, which waits for its request.
+
+        Args:
+            is_exempt: its address has no bound of its own, as that of a proxy.
 
         Returns:
             The connection that must end for it, and is forgotten; its own number if there is no room, because
             all others are being answered. None: there was room.
         """
-        leaving = self._leaving_for(address)
+        leaving = self._leaving_for(address, is_exempt)
         if leaving == -1:
             return number
         if leaving is not None:
@@ -78,10 +77,10 @@ class HttpConnections:
         self.waits(number, now)
         return leaving
 
-    def _leaving_for(self, address: str) -> int | None:
+    def _leaving_for(self, address: str, is_exempt: bool) -> int | None:
         """Return which connection makes room for one of an address; -1: none can, None: none must."""
         most = self._bounds.per_address
-        if most and address != self._exempt and self._of_address.get(address, 0) >= most:
+        if most and not is_exempt and self._of_address.get(address, 0) >= most:
             return next(iter(self._waiting.get(address, ())), -1)
         if len(self._open) < self._bounds.total:
             return None
