@@ -23,7 +23,7 @@ from logboom.wire.errors import StartError
 from logboom.wire.frames import decode, encode
 from logboom.wire.listener_gate import ListenerGate
 from logboom.wire.messages import Failure, Hello, Pong
-from logboom.wire.packet_filters import MAX_SMALL_BYTES
+from logboom.wire.packet_filters import MAX_SMALL_BYTES, NO_PACKET
 from logboom.wire.sockets import (
     CURVE_FRAME_BYTES,
     FOLLOWED_BYTES,
@@ -518,7 +518,7 @@ def test_what_the_system_had_accepted_when_the_listeners_shut_is_reset() -> None
         server.accept()[0] as inside,
     ):
         port = server.getsockname()[1]
-        connections.accepted(inside.fileno(), "main", port, 0.0, shut=True)
+        connections.accepted(inside.fileno(), "main", port, 0.0, shut="descriptors")
         assert (connections.refused, len(connections.book)) == (1, 0)
         with pytest.raises(ConnectionResetError):
             caller.recv(1)
@@ -577,6 +577,59 @@ def test_a_connection_that_its_peer_has_closed_is_not_connected(node: Sockets) -
         node.poll(0.05)
     assert not node.is_connected(asked.peer)
     assert node.inspect(asked.peer) is None
+
+
+def test_a_connection_whose_other_end_has_vanished_is_reset(
+    node: Sockets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its host is gone, or the network between: nothing comes any more, and nobody says so."""
+    monkeypatch.setattr("logboom.wire.accepted_connections.DEAD_AFTER_MS", 3_000)
+    monkeypatch.setattr("logboom.wire.accepted_connections.PROBES", 1)
+    with connected(node) as vanished, connected(node) as silent:
+        for connection in (vanished, silent):
+            connection.sendall(HANDSHAKE)
+            said = b""
+            while b"READY" not in said:
+                said += connection.recv(1_000)
+            connection.sendall(b"\x00\x05hello")
+        peers = {message.peer for message in gather(node, 2)}
+        assert len(peers) == 2
+        assert NO_PACKET.attach(vanished)
+        end = time.monotonic() + 100
+        while node.figures()["connections"] > 1 and time.monotonic() < end:
+            node.poll(0.01)
+        (left,) = [p for p in peers if isinstance(p, PeerAddress) and node.is_connected(p)]
+        node.send([Send(left, [b"still here"])])
+        said = b""
+        while not said.endswith(b"still here"):
+            said += silent.recv(1_000)
+
+
+def test_while_too_much_waits_nobody_gets_in_and_those_inside_are_served() -> None:
+    room = 1_000_000
+    limits = limits_for(2 * room)._replace(
+        strangers_waiting_bytes=15 * room, clients_waiting_bytes=0
+    )
+    with (
+        closing(Sockets({"main": "127.0.0.1:0"}, limits=limits)) as node,
+        closing(Sockets()) as dialler,
+    ):
+        endpoint = node.endpoints["main"]
+        dialler.send([Send(endpoint, [b"hello"])])
+        (asked,) = gather(node, 1, dialler)
+        dialler.send([Send(endpoint, [bytes(room)])] * 14)
+        end = time.monotonic() + 100
+        while node.figures()["accepting"] and time.monotonic() < end:
+            dialler.poll(0)
+            # The node's loop takes none of it.
+            node.poll(0.01, listening=False)
+        with pytest.raises(TimeoutError):
+            connected(node)
+        node.send([Send(asked.peer, [b"answer"])])
+        assert gather(dialler, 1, node) == [Received(endpoint, [b"answer"])]
+        while not node.figures()["accepting"] and time.monotonic() < end:
+            node.poll(0.01)
+        connected(node).close()
 
 
 def test_a_peer_that_speaks_zmtp_1_ends_nothing_and_is_not_heard(

@@ -13,6 +13,8 @@ from logboom.wire.unfinished_messages import (
     COMMAND_BYTES_PER_S,
     FRAME_HEAD_BYTES,
     MAX_COMMAND_BYTES,
+    MEASURED_FRAMES,
+    SHORT_HEAD_BYTES,
     Excess,
     UnfinishedLimits,
     UnfinishedMessages,
@@ -24,8 +26,8 @@ LIMITS: Final = UnfinishedLimits(100_000, 250_000, 500_000)
 class Rig:
     """An account with one listener, and who has a session."""
 
-    def __init__(self) -> None:
-        self.account = UnfinishedMessages(LIMITS)
+    def __init__(self, limits: UnfinishedLimits = LIMITS) -> None:
+        self.account = UnfinishedMessages(limits)
         self.now = 0.0
         self.kinds: dict[PeerAddress, PeerKind] = {}
 
@@ -133,14 +135,14 @@ def test_heartbeats_are_not_taken_for_a_message(rig: Rig) -> None:
 def test_what_commands_may_amount_to_is_bounded(rig: Rig) -> None:
     rig.open(1)
     rig.account.limits = UnfinishedLimits(1_000_000, 100_000_000, 100_000_000)
-    rig.look({1: 9}, after_s=1e6)
+    rig.look({1: SHORT_HEAD_BYTES}, after_s=1e6)
     rig.deliver(1, 0)
-    rig.look({1: 9 + MAX_COMMAND_BYTES + 1_000_001})
+    rig.look({1: SHORT_HEAD_BYTES + MAX_COMMAND_BYTES + 1_000_001})
     (excess,) = rig.closed()
     assert excess.unfinished_bytes >= 1_000_001
     rig.open(2)
     rig.deliver(2, 0)
-    rig.look({2: 9 + COMMAND_BYTES_PER_S + 1_000_001}, after_s=1)
+    rig.look({2: SHORT_HEAD_BYTES + COMMAND_BYTES_PER_S + 1_000_001}, after_s=1)
     (excess,) = rig.closed()
     assert excess.unfinished_bytes == 1_000_001
 
@@ -279,3 +281,82 @@ def test_a_growing_process_alone_accuses_nobody(roomy: Rig) -> None:
 )
 def test_runs_of_tiny_frames_are_recognised(said: bytes, *, is_tiny: bool) -> None:
     assert (TINY_FRAMES.search(said) is not None) is is_tiny
+
+
+CROWDED: Final = UnfinishedLimits(1_000_000, 1_000_000, 1_000_000, 50_000, 40_000, 100_000)
+
+
+@pytest.fixture
+def crowded() -> Rig:
+    return Rig(CROWDED)
+
+
+def overfull(rig: Rig) -> list[tuple[int, bool]]:
+    """Return who is reset because too much of it waits, and if that is for the sake of others."""
+    found = rig.account.overfull(rig.kinds.get)
+    assert all(each.is_waiting for each in found)
+    return [(each.connection, each.shared) for each in found]
+
+
+def test_who_sends_more_than_a_busy_node_can_hold_is_reset(crowded: Rig) -> None:
+    crowded.open(1, 2, kind="client")
+    crowded.open(3, kind="broker")
+    # Whether these are complete messages or not, nobody knows, and the listener never runs dry.
+    crowded.look({1: 39_000, 2: 45_000, 3: 900_000}, dry=False)
+    assert overfull(crowded) == [(2, False)]
+    assert overfull(crowded) == []
+
+
+def test_what_was_taken_waits_no_more(crowded: Rig) -> None:
+    crowded.open(1, kind="client")
+    crowded.look({1: 45_000}, dry=False)
+    crowded.deliver(1, 20_000)
+    assert overfull(crowded) == []
+    crowded.look({1: 62_000}, dry=False)
+    assert overfull(crowded) == [(1, False)]
+
+
+def test_clients_share_what_may_wait_and_who_has_most_goes_first(crowded: Rig) -> None:
+    crowded.open(1, 2, 3, 4, kind="client")
+    crowded.look({1: 20_000, 2: 38_000, 3: 35_000, 4: 21_000}, dry=False)
+    assert overfull(crowded) == [(2, True)]
+
+
+def test_strangers_share_what_may_wait(crowded: Rig) -> None:
+    crowded.open(1, 2)
+    crowded.open(3, kind="client")
+    crowded.look({1: 30_000, 2: 24_000, 3: 30_000}, dry=False)
+    assert overfull(crowded) == [(1, True)]
+
+
+def test_frames_cost_memory_too(crowded: Rig) -> None:
+    crowded.open(1, 2, kind="client")
+    for _ in range(MEASURED_FRAMES):
+        crowded.deliver(1, 2)
+        crowded.deliver(2, 1_000)
+    crowded.look({1: 4_000, 2: 1_009_000}, dry=False)
+    crowded.look({1: 14_000, 2: 1_019_000}, dry=False)
+    # Each frame of four bytes takes 64 more.
+    assert overfull(crowded) == [(1, False)]
+
+
+def test_what_an_ended_connection_leaves_behind_still_counts(crowded: Rig) -> None:
+    crowded.open(1, kind="client")
+    crowded.look({1: 30_000}, dry=False)
+    crowded.account.closed(1)
+    left = crowded.account.waiting_bytes()
+    assert left > 29_000
+    crowded.account.orphaned("main", 1, 10_000)
+    assert crowded.account.waiting_bytes() < left - 10_000
+    crowded.account.taken("main", 3, dry=True)
+    assert crowded.account.waiting_bytes() == 0
+
+
+def test_small_messages_earn_no_credit(rig: Rig) -> None:
+    """What is counted for the head of a frame is no more than what was sent."""
+    rig.open(1)
+    for _ in range(10_000):
+        rig.deliver(1, 1)
+    rig.look({1: 30_000})
+    rig.look({1: 30_000 + LIMITS.message_bytes + 10_000})
+    assert [each.connection for each in rig.closed()] == [1]

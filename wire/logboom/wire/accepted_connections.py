@@ -54,8 +54,20 @@ LOG_S: Final = 10.0
 """Seconds between two log lines about closed connections."""
 SO_COOKIE: Final = 57
 """socket(7): a number that no other socket of this machine has had (asm-generic/socket.h)."""
+PROBED_AFTER_S: Final = 2
+"""Seconds after which a silent peer's system is asked if the connection still exists."""
+PROBES: Final = 3
+"""Questions without an answer after which it does not."""
+DEAD_AFTER_MS: Final = 1000 * PROBED_AFTER_S * (1 + PROBES)
+"""Milliseconds without a sign of a peer's system after which its connection is reset. Of accepted
+connections, the system's own limit, TCP_USER_TIMEOUT, is that of peers that live and do not read."""
+ASKED: Final = 2
+"""Offset of tcpi_retransmits and tcpi_probes in struct tcp_info (linux/tcp.h): what was sent again
+since the last sign of the other side."""
+LAST_ACK_RECEIVED: Final = 56
+"""Offset of tcpi_last_ack_recv there, in milliseconds ago."""
 BYTES_ACKED: Final = 120
-"""Offset of tcpi_bytes_acked in struct tcp_info (linux/tcp.h)."""
+"""Offset of tcpi_bytes_acked there."""
 BYTES_RECEIVED: Final = 128
 """Offset of tcpi_bytes_received there."""
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -75,7 +87,7 @@ class AcceptedConnections:
         process had too few descriptors left."""
         self._refusals = RefusalCounter[str, RefusalReason](self._tell_refusals)
         self.closed = 0
-        """Connections closed because of their unfinished messages."""
+        """Connections closed because of their unfinished messages, or since too much waits."""
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._epoll: select.epoll | None = None
         """Created with the first connection: a client accepts none."""
@@ -93,11 +105,17 @@ class AcceptedConnections:
         """Connections closed since the last log line."""
 
     def accepted(
-        self, descriptor: int, listener: str, port: int, now: float, *, shut: bool = False
+        self,
+        descriptor: int,
+        listener: str,
+        port: int,
+        now: float,
+        *,
+        shut: RefusalReason | None = None,
     ) -> None:
         """Watch a connection that a listener on `port` accepted; it may be closed already.
 
-        It is reset if its address has too many, or if the node is `shut`.
+        It is reset if its address has too many, or if the node is `shut` for a reason.
         """
         epoll = self._watching()
         if epoll is None:
@@ -111,7 +129,7 @@ class AcceptedConnections:
                 self._forget(descriptor)
                 self._listeners[descriptor] = listener
                 address = connection.getpeername()[0]
-                reason = "descriptors" if shut else self.book.opened(descriptor, address, now)
+                reason = shut or self.book.opened(descriptor, address, now)
                 if reason is not None:
                     self._abort(connection)
                     self.refused += 1
@@ -225,8 +243,13 @@ class AcceptedConnections:
         self._looked = True
         peeked = 0
         for descriptor in found:
-            total = self._read_by_zeromq(descriptor)
-            if total is None:
+            info = self._tcp_info(descriptor)
+            total = None if info is None else _read_by_zeromq(descriptor, info)
+            if info is None or total is None:
+                continue
+            if _is_dead(info):
+                self._shut_down(descriptor)
+                self.account.closed(descriptor)
                 continue
             tiny = None
             if peeked < MAX_PEEKED and self.account.bytes_of(descriptor) >= PEEKED_FROM:
@@ -254,19 +277,6 @@ class AcceptedConnections:
         del self._rotation[-ROTATED:]
         return chosen
 
-    def _read_by_zeromq(self, descriptor: int) -> int | None:
-        """Return the number of bytes that ZeroMQ has read from a connection."""
-        info = self._tcp_info(descriptor)
-        if info is None:
-            return None
-        received: int = struct.unpack_from("<Q", info, BYTES_RECEIVED)[0]
-        waiting = array.array("i", [0])
-        try:
-            fcntl.ioctl(descriptor, termios.FIONREAD, waiting)
-        except OSError:
-            return None
-        return received - waiting[0]
-
     def _tcp_info(self, descriptor: int) -> bytes | None:
         """Return the beginning of a connection's struct tcp_info."""
         info = ctypes.create_string_buffer(BYTES_RECEIVED + 8)
@@ -282,6 +292,7 @@ class AcceptedConnections:
         if self._looked:
             self._looked = False
             found += self.account.swollen(self._loan.resident_bytes(), standing)
+            found += self.account.overfull(standing)
         for excess in found:
             address = self._shut_down(excess.connection)
             if address is not None:
@@ -316,6 +327,7 @@ class AcceptedConnections:
             return
         self._next_line = now + LOG_S
         shared = "all such connections together" if excess.shared else "a connection"
+        what = "requests that wait" if excess.is_waiting else "a message without its end"
         count, self._untold = self._untold, 0
         log_event(
             "connection_closed",
@@ -323,7 +335,7 @@ class AcceptedConnections:
             address=address,
             unfinished_bytes=excess.unfinished_bytes,
             limit=excess.limit_bytes,
-            text=f"{excess.unfinished_bytes} bytes of a message without its end; {shared} may have at "
+            text=f"{excess.unfinished_bytes} bytes of {what}; {shared} may have at "
             f"most {excess.limit_bytes}",
         )
 
@@ -384,3 +396,20 @@ def _is_at(connection: socket.socket, port: int) -> bool:
 
 def _cookie(connection: socket.socket) -> int:
     return int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8), "little")
+
+
+def _read_by_zeromq(descriptor: int, info: bytes) -> int | None:
+    """Return the number of bytes that ZeroMQ has read from a connection."""
+    received: int = struct.unpack_from("<Q", info, BYTES_RECEIVED)[0]
+    waiting = array.array("i", [0])
+    try:
+        fcntl.ioctl(descriptor, termios.FIONREAD, waiting)
+    except OSError:
+        return None
+    return received - waiting[0]
+
+
+def _is_dead(info: bytes) -> bool:
+    """Return True if the other side's system has not answered for too long, though it was asked."""
+    (silent_ms,) = struct.unpack_from("<I", info, LAST_ACK_RECEIVED)
+    return silent_ms >= DEAD_AFTER_MS and info[ASKED] + info[ASKED + 1] >= PROBES

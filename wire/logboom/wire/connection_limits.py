@@ -33,9 +33,9 @@ HANDSHAKE_OVER_S: Final = HANDSHAKE_S + 1.0
 """Seconds after which a connection that still exists has ended its handshake, though ZeroMQ's timer
 may begin later than ours."""
 
-RefusalReason: TypeAlias = Literal["connections", "rate", "descriptors"]
+RefusalReason: TypeAlias = Literal["connections", "rate", "descriptors", "waiting"]
 """Why a connection is refused: its address has too many, or opens them too fast, or the process has
-no descriptors left."""
+no descriptors left, or too many requests wait."""
 
 
 class ConnectionLimits(NamedTuple):
@@ -166,7 +166,10 @@ class UnheardConnections:
 
 
 class DescriptorGate:
-    """Whether a node accepts connections, by the descriptors that its process uses."""
+    """Whether a node accepts connections, by the descriptors that its process uses.
+
+    The same for the bytes of requests that wait.
+    """
 
     def __init__(self) -> None:
         self.is_open = True
@@ -202,4 +205,6 @@ def refusal_text(reason: RefusalReason, limits: ConnectionLimits) -> str:
             f"it opens more than {limits.per_address_per_s} a second: find out what dials without "
             "end, or raise max_connections_per_address, which is its burst too"
         )
+    if reason == "waiting":
+        return "too many requests wait already: wait, or add brokers if this lasts"
     return f"{SHUT_SHARE:.0%} of the file descriptors are in use: raise LimitNOFILE (ulimit -n)"

@@ -872,7 +872,7 @@ _ALL: Final[tuple[LogEvent, ...]] = (
         "wire.connections",
         "node",
         ("address", "unfinished_bytes", "limit", "text"),
-        "A connection was closed, since it sent too much of a message without its end",
+        "A connection was closed, since it sent too much: of a message without its end, or of requests that wait",
     ),
     LogEvent(
         "listeners_shut",
@@ -880,7 +880,7 @@ _ALL: Final[tuple[LogEvent, ...]] = (
         "wire.connections",
         "node",
         ("used", "limit", "text"),
-        "File descriptors run out: no more connections are accepted",
+        "File descriptors run out, or too many requests wait: no more connections are accepted",
     ),
     LogEvent(
         "listeners_open",

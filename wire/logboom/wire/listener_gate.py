@@ -1,4 +1,4 @@
-"""The gate before a node's listeners: it is shut while file descriptors run out.
+"""The gate before a node's listeners: it is shut while file descriptors run out, or too much waits.
 
 Closing the listener (zmq_unbind) is no way: libzmq 4.3.5 ends every connection that the listener has
 accepted along with it. Leaving it open is none either: accept(2) fails for want of a descriptor, the
@@ -19,7 +19,7 @@ import resource
 import socket
 from typing import Final
 
-from logboom.wire.connection_limits import DescriptorGate
+from logboom.wire.connection_limits import DescriptorGate, RefusalReason
 from logboom.wire.event_log import log_event
 from logboom.wire.packet_filters import NO_PACKET, SMALL_PACKETS
 
@@ -37,6 +37,7 @@ class ListenerGate:
 
     def __init__(self) -> None:
         self._gate = DescriptorGate()
+        self._waiting = DescriptorGate()
         self._listening: set[int] = set()
         """Descriptors of the listening sockets."""
         self._next_count = 0.0
@@ -46,7 +47,14 @@ class ListenerGate:
     @property
     def is_open(self) -> bool:
         """True if connections are accepted."""
-        return self._gate.is_open
+        return self.reason is None
+
+    @property
+    def reason(self) -> RefusalReason | None:
+        """Why no connections are accepted; None: they are."""
+        if not self._gate.is_open:
+            return "descriptors"
+        return None if self._waiting.is_open else "waiting"
 
     def listening(self, descriptor: int) -> None:
         """Take the descriptor of a listening socket."""
@@ -69,19 +77,31 @@ class ListenerGate:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if not used or limit == resource.RLIM_INFINITY or not self._gate.follow(used, limit):
             return
+        self._changed(
+            used,
+            limit,
+            f"{used} of {limit} file descriptors are in use: no more connections are accepted until it "
+            "is less; find out who opens so many (`ss -tn`), or raise LimitNOFILE (ulimit -n)",
+        )
+
+    def follow_waiting(self, waiting_bytes: int, limit_bytes: int) -> None:
+        """Take the memory of the requests that wait, and shut or open the listeners."""
+        if self._waiting.follow(waiting_bytes, limit_bytes):
+            self._changed(
+                waiting_bytes,
+                limit_bytes,
+                f"requests of {waiting_bytes} bytes wait: no more connections are accepted until it is "
+                "less; find out who sends so much (`logboom connections list`), or add brokers if this lasts",
+            )
+
+    def _changed(self, used: int, limit: int, text: str) -> None:
+        """Set the filters of the listeners, and tell."""
         for descriptor in self._listening:
             self._set_filter(descriptor)
         if self.is_open:
             log_event("listeners_open", used=used, limit=limit)
         else:
-            log_event(
-                "listeners_shut",
-                used=used,
-                limit=limit,
-                text=f"{used} of {limit} file descriptors are in use: no more connections are accepted "
-                "until it is less; find out who opens so many (`ss -tn`), or raise LimitNOFILE "
-                "(ulimit -n)",
-            )
+            log_event("listeners_shut", used=used, limit=limit, text=text)
 
     def _set_filter(self, descriptor: int) -> bool:
         # ZeroMQ keeps the descriptor for as long as it listens, and there may be no other.

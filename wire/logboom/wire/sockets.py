@@ -5,7 +5,7 @@ that a peer cannot take yet wait in a bounded outbox of its own, and when that i
 are dropped (their requests end by their deadlines, and are sent again). All peers that dialled this
 node share one more bound. Beyond it, a peer with more than one waiting message gets BUSY in place
 of answers until it reads, and a peer that takes nothing for `UNTAKEN_S` is disconnected. Unfinished
-messages are bounded, too (`wire.unfinished_messages`). One `poll` returns at most `TURN_MESSAGES`
+messages are bounded, and so is all that waits to be taken (`wire.unfinished_messages`). One `poll` returns at most `TURN_MESSAGES`
 messages or `TURN_BYTES`, so that no peer starves timers and heartbeats.
 """
 
@@ -22,7 +22,13 @@ from typing import Final
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from logboom.wire.accepted_connections import LOOK_S, AcceptedConnections
+from logboom.wire.accepted_connections import (
+    DEAD_AFTER_MS,
+    LOOK_S,
+    PROBED_AFTER_S,
+    PROBES,
+    AcceptedConnections,
+)
 from logboom.wire.acceptor import error_frames
 from logboom.wire.actor import (
     Address,
@@ -59,8 +65,7 @@ healthy peers are answered while others never read. (One message, not none: a pe
 last and ask for the next before ZeroMQ reports that it has released it.)"""
 UNTAKEN_S: Final = 30
 """Seconds for which a peer may take none of its waiting messages. Then the system ends its
-connection (TCP_USER_TIMEOUT of tcp(7)), and their memory is released. ZeroMQ's heartbeats do not
-find such a peer, because a ping waits behind the stuck message."""
+connection (TCP_USER_TIMEOUT of tcp(7)), and their memory is released."""
 FOLLOWED_BYTES: Final = 16 * 1024
 """Bytes to a peer, in one message or many, after which one message is tracked until ZeroMQ has sent
 it, and with it all earlier ones."""
@@ -73,7 +78,7 @@ UNDIALLED: Final = 1_000
 KNOWN_PEERS: Final = 100_000
 """Peers that are remembered by their routing ids; beyond it they are learned again."""
 HIGH_WATER: Final = 10_000
-"""ZeroMQ's own bound per peer, in messages."""
+"""ZeroMQ's own bound of messages to a peer."""
 DIALLED_HIGH_WATER: Final = 1_000
 """The same for messages to a peer that this process dials."""
 CALLERS_WAITING: Final = 4_096
@@ -92,7 +97,6 @@ AT_ONCE: Final = int(zmq.NOBLOCK)
 """As a plain number: ZeroMQ's enumerations cost a microsecond in each message."""
 MORE_AT_ONCE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
 READABLE: Final = int(zmq.POLLIN)
-HEARTBEAT_MS: Final = 2_000
 CURVE_FRAME_BYTES: Final = 33
 """Bytes that encryption adds to each frame."""
 ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
@@ -299,9 +303,16 @@ class Sockets:
             zmq.IPV6: int(endpoint.startswith("[")),
             zmq.MAXMSGSIZE: MAX_FRAME_BYTES,
             zmq.SNDHWM: HIGH_WATER,
-            zmq.RCVHWM: HIGH_WATER,
-            zmq.HEARTBEAT_IVL: HEARTBEAT_MS,
-            zmq.HEARTBEAT_TIMEOUT: 3 * HEARTBEAT_MS,
+            # At a bound ZeroMQ stops reading. If the connection breaks then, libzmq 4.3.5 aborts the
+            # process ("Assertion failed: !_io_error", "_input_stopped") with the next heartbeat of
+            # its own, or over one of the peer that it has read already. What waits is bounded
+            # otherwise (`wire.unfinished_messages`), and dead peers are found by TCP.
+            zmq.RCVHWM: 0,
+            zmq.HEARTBEAT_IVL: 0,
+            zmq.TCP_KEEPALIVE: 1,
+            zmq.TCP_KEEPALIVE_IDLE: PROBED_AFTER_S,
+            zmq.TCP_KEEPALIVE_INTVL: PROBED_AFTER_S,
+            zmq.TCP_KEEPALIVE_CNT: PROBES,
         }
         socket: zmq.Socket[bytes] = self._context.socket(kind)
         try:
@@ -317,8 +328,8 @@ class Sockets:
     ) -> list[Received | HandshakeFailed]:
         """Wait up to `timeout` seconds (None: for ever, 0: not at all) for messages or `wake`.
 
-        With `listening` False, messages of peers that dialled this node are left in their sockets,
-        and finally those peers wait, too.
+        With `listening` False, messages of peers that dialled this node are left in their sockets.
+        Past a limit their connections are reset, and no more are accepted.
         """
         now = time.monotonic()
         until = None if timeout is None else now + timeout
@@ -346,6 +357,8 @@ class Sockets:
                 self._reap_one(peer, leaving)
         self._follow_connections(now)
         self._connections.look(now)
+        account = self._connections.account
+        self._gate.follow_waiting(account.waiting_bytes(), account.limits.waiting_bytes)
 
     def _follow_connections(self, now: float) -> None:
         """Handle the reports on connections that were accepted or ended."""
@@ -358,7 +371,7 @@ class Sockets:
                     break
                 if told["event"] == zmq.EVENT_ACCEPTED:
                     self._routes.opened(name, told["value"])
-                    shut = not self._gate.is_open
+                    shut = self._gate.reason
                     self._connections.accepted(told["value"], name, port, now, shut=shut)
                 elif told["event"] == zmq.EVENT_LISTENING:
                     self._gate.listening(told["value"])
@@ -504,7 +517,8 @@ class Sockets:
             if not account.delivered(descriptor, peer, len(frames), length):
                 self._follow_newcomer(name, descriptor)
                 self._connections.heard(descriptor, peer)
-                account.delivered(descriptor, peer, len(frames), length)
+                if not account.delivered(descriptor, peer, len(frames), length):
+                    account.orphaned(name, len(frames), length)
             received.append(Received(peer, frames, self.unsent_bytes(peer)))
         account.taken(name, taken, dry=dry)
         if not dry:
@@ -531,7 +545,8 @@ class Sockets:
         account = self._connections.account
         if not account.delivered(descriptor, peer, len(frames), length):
             self._connections.heard(descriptor, peer)
-            account.delivered(descriptor, peer, len(frames), length)
+            if not account.delivered(descriptor, peer, len(frames), length):
+                account.orphaned(name, len(frames), length)
         return Received(peer, frames, self.unsent_bytes(peer), principal)
 
     def _peer(self, listener: str, routing_id: bytes) -> PeerAddress:
@@ -793,6 +808,7 @@ class Sockets:
         # read, libzmq 4.3.5 aborts the process ("Assertion failed: !_more"). Waiting messages are
         # dropped with the next redial; late ones get NEED_HELLO (W1).
         socket.setsockopt(zmq.SNDHWM, DIALLED_HIGH_WATER)
+        socket.setsockopt(zmq.TCP_MAXRT, DEAD_AFTER_MS)
         self._follow_handshake(socket, endpoint, key or "")
         socket.connect(f"tcp://{endpoint}")
 

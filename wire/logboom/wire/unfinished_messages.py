@@ -10,6 +10,9 @@ unfinished message later: a message can only be delivered when none is unfinishe
 bytes are such commands, unless there are too many. A connection that delivers nothing at all is
 charged for its heartbeats, too, and reaches a limit after days.
 
+What waits, complete or not, is bounded as well, since ZeroMQ itself has no bound here (see
+`wire.sockets`). A node that falls behind so far resets the connections that have sent most.
+
 Connections are identified by their file descriptors.
 """
 
@@ -30,6 +33,9 @@ TURNS_EACH: Final = 2
 ZeroMQ serves connections in rotation."""
 FRAME_HEAD_BYTES: Final = 9
 """Maximum length of the header that ZMTP writes before a frame."""
+SHORT_HEAD_BYTES: Final = 2
+"""Length of the header before a frame of at most `SHORT_FRAME_BYTES`."""
+SHORT_FRAME_BYTES: Final = 255
 COMMAND_BYTES_PER_S: Final = 1024
 """Maximum rate of commands of a healthy peer: ten times the need of heartbeats every 100 ms."""
 MAX_COMMAND_BYTES: Final = 1024 * 1024
@@ -41,6 +47,13 @@ TINY_BYTES: Final = 4 * 1024 * 1024
 SWELLING: Final = 8
 """Growth of the process, as a multiple of the unfinished bytes, that proves tiny frames: an empty
 frame takes two bytes on the wire and 64 in memory."""
+FRAME_BYTES: Final = 64
+"""Memory that ZeroMQ needs for a frame besides its content."""
+MEASURED_FRAMES: Final = 1_000
+"""Frames from whose sizes those of what waits are estimated: a few small ones say nothing."""
+WAITING_BYTES: Final = 256 * 1024 * 1024
+"""Memory of requests that may wait of one client: four times what a producer sends before it waits
+for acknowledgements."""
 REQUEST_ROOM_BYTES: Final = 1024 * 1024
 """Bytes of a request in addition to its largest frame."""
 MIN_STRANGERS_BYTES: Final = 16 * 1024 * 1024
@@ -57,6 +70,17 @@ class UnfinishedLimits(NamedTuple):
     """Limit of all connections without a session together."""
     clients_bytes: int
     """Limit of all connections with the session of a client together."""
+    strangers_waiting_bytes: int = WAITING_BYTES
+    """Limit of what waits, complete or not, of all connections without a session together."""
+    client_waiting_bytes: int = WAITING_BYTES
+    """Limit of what waits of one connection with the session of a client."""
+    clients_waiting_bytes: int = 4 * WAITING_BYTES
+    """Limit of what waits of all connections with the session of a client together."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Limit of what waits at all, near which a node accepts no more connections."""
+        return self.strangers_waiting_bytes + self.clients_waiting_bytes
 
 
 def limits_for(max_frame_bytes: int) -> UnfinishedLimits:
@@ -78,6 +102,8 @@ class Excess(NamedTuple):
     limit_bytes: int
     shared: bool
     """True if the limit is the one that all strangers, or all clients, share."""
+    is_waiting: bool = False
+    """True if it is about all that waits, else about a message without its end."""
 
 
 @dataclass(slots=True)
@@ -93,8 +119,16 @@ class _Connection:
     """Time at which `commands` was last determined, in monotonic seconds."""
     since: float = 0.0
     """Time at which unfinished bytes were first seen."""
+    total: int = 0
+    """Bytes that ZeroMQ had read at the last inspection."""
     delivered: int = 0
     """Bytes of all messages that were delivered."""
+    frames: int = 0
+    """Frames of all messages that were delivered."""
+    counted: tuple[int, int] = (0, 0)
+    """`delivered` and `frames` when `frames_per_byte` was last measured."""
+    frames_per_byte: float = 0.0
+    """Frames per byte of what was delivered before that; 0: too few to say."""
     has_delivered: bool = False
     """True if there was a delivery since the last inspection."""
     tiny: bool = False
@@ -133,6 +167,10 @@ class UnfinishedMessages:
         """Memory of the process before there were any tiny frames."""
         self._judged = False
         """True if a round has ended since the last judgement."""
+        self._waiting: dict[int, None] = {}
+        """Connections of which something waits, as far as the last inspection has found."""
+        self._left: dict[str, int] = {}
+        """Listener → memory of what ended connections have left there."""
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -156,6 +194,8 @@ class UnfinishedMessages:
         """Forget a connection that has ended, or is about to."""
         gone = self._connections.pop(connection, None)
         if gone is not None:
+            if self._waiting.pop(connection, 0) is None:
+                self._left[gone.listener] = self._left.get(gone.listener, 0) + _memory_of(gone)
             if gone.peer is not None:
                 self._ended[connection] = gone.peer
                 self._leave(connection, gone.peer)
@@ -190,10 +230,18 @@ class UnfinishedMessages:
         known = self._connections.get(connection)
         if known is None or known.peer is not peer:
             return False
-        known.delivered += size + frames * FRAME_HEAD_BYTES
+        head = FRAME_HEAD_BYTES if size > SHORT_FRAME_BYTES else SHORT_HEAD_BYTES
+        known.delivered += size + frames * head
+        known.frames += frames
         known.has_delivered = True
         self._forget(connection, known)
         return True
+
+    def orphaned(self, listener: str, frames: int, size: int) -> None:
+        """Count a message that was taken after its connection had ended."""
+        left = self._left.get(listener)
+        if left is not None:
+            self._left[listener] = max(0, left - size - frames * FRAME_BYTES)
 
     def connection_of(self, peer: PeerAddress) -> int | None:
         """Return the connection of a peer, if it has delivered a message and is still open."""
@@ -221,6 +269,7 @@ class UnfinishedMessages:
         if known is None:
             return
         excess = total - known.delivered
+        known.total = total
         if tiny is not None:
             known.tiny = tiny
         if known.tiny and not known.has_delivered and excess > known.excess:
@@ -228,6 +277,10 @@ class UnfinishedMessages:
             self._tiny[connection] = self._tiny.get(connection, 0) + more
         if known.has_delivered:
             known.has_delivered = False
+            size, frames = known.delivered - known.counted[0], known.frames - known.counted[1]
+            if frames >= MEASURED_FRAMES:
+                known.frames_per_byte = frames / size
+                known.counted = known.delivered, known.frames
             passed = now - known.settled_at
             possible = min(int(passed * COMMAND_BYTES_PER_S), MAX_COMMAND_BYTES)
             known.commands = min(excess, known.commands + possible)
@@ -236,6 +289,7 @@ class UnfinishedMessages:
             known.since = now
         known.excess = excess
         if excess > known.commands + NOTED_BYTES:
+            self._waiting[connection] = None
             self._changed.setdefault(known.listener, set()).add(connection)
 
     def begin_rounds(self) -> None:
@@ -255,6 +309,8 @@ class UnfinishedMessages:
 
     def taken(self, listener: str, messages: int, *, dry: bool) -> None:
         """Count messages that were taken from a listener; `dry`: it had no more."""
+        if dry:
+            self._left.pop(listener, None)
         round_ = self._rounds.get(listener)
         if round_ is None:
             return
@@ -281,6 +337,50 @@ class UnfinishedMessages:
                     clients.append(connection)
             found += self._shared_excess(strangers, self.limits.strangers_bytes)
             found += self._shared_excess(clients, self.limits.clients_bytes)
+        return found
+
+    def waiting_bytes(self) -> int:
+        """Return the memory of all that waits, also of connections that have ended."""
+        for connection in list(self._waiting):
+            known = self._connections[connection]
+            if known.total - known.delivered <= known.commands + NOTED_BYTES:
+                del self._waiting[connection]
+        together = sum(_memory_of(self._connections[c]) for c in self._waiting)
+        return together + sum(self._left.values())
+
+    def overfull(self, standing: Standing) -> list[Excess]:
+        """Return the connections of which too much waits, complete or not, and forget them.
+
+        Where all together have too much, those that have most go first.
+        """
+        limits = self.limits
+        if self.waiting_bytes() <= min(limits.strangers_waiting_bytes, limits.client_waiting_bytes):
+            return []
+        strangers: dict[int, int] = {}
+        clients: dict[int, int] = {}
+        for connection in self._waiting:
+            kind = self._kind(connection, standing)
+            if kind is None:
+                strangers[connection] = _memory_of(self._connections[connection])
+            elif kind == "client":
+                clients[connection] = _memory_of(self._connections[connection])
+        each, every = limits.client_waiting_bytes, limits.clients_waiting_bytes
+        found = self._most(clients, each, every)
+        each = limits.strangers_waiting_bytes
+        return found + self._most(strangers, each, each)
+
+    def _most(self, waiting: dict[int, int], each: int, every: int) -> list[Excess]:
+        """Return connections to close until no other has more than `each`, and all `every`."""
+        together = sum(waiting.values())
+        found: list[Excess] = []
+        for connection, size in sorted(waiting.items(), key=lambda found: -found[1]):
+            if size <= each and together <= every:
+                break
+            together -= size
+            shared = size <= each
+            limit = every if shared else each
+            found.append(Excess(connection, size, limit, shared, is_waiting=True))
+            self.closed(connection)
         return found
 
     def swollen(self, resident_bytes: int, standing: Standing) -> list[Excess]:
@@ -334,3 +434,9 @@ class UnfinishedMessages:
             found.append(Excess(connection, size, limit, shared=True))
             self.closed(connection)
         return found
+
+
+def _memory_of(known: _Connection) -> int:
+    """Return the memory of what waits of a connection, its frames taken to be as those before."""
+    waiting = max(0, known.total - known.delivered - known.commands)
+    return int(waiting * (1 + FRAME_BYTES * known.frames_per_byte))
