@@ -27,6 +27,14 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logboom.wire.sockets.HANDSHAKE_MS", 300_000)
 
 
+@pytest.fixture(params=["in one turn", "in slices"], autouse=True)
+def turns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether one turn reads all reports, or one."""
+    if request.param == "in slices":
+        monkeypatch.setattr("logboom.wire.sockets.TURN_REPORTS", 1)
+        monkeypatch.setattr("logboom.wire.sockets.TURN_CALLERS", 1)
+
+
 class Node(Sockets):
     """A node's sockets whose reports on connections come when a test wants them to."""
 
@@ -46,8 +54,10 @@ class Node(Sockets):
             self._poller.modify(reports, zmq.POLLERR)
 
     def read_reports(self) -> None:
-        """Read whatever reports there are, as a `poll` does now and then."""
-        self._look(time.monotonic())
+        """Read whatever reports there are, as `poll` does now and then."""
+        while self._connections.has_callers or any(each.poll(0) for each in self._monitors):
+            self._reports_read.clear()
+            self._look(time.monotonic())
 
     @contextmanager
     def reporting_after(self, listener: str, event: threading.Event) -> Iterator[None]:

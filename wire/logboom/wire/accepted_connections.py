@@ -17,7 +17,9 @@ import select
 import socket
 import struct
 import termios
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from logboom.wire.actor import PeerAddress
@@ -50,6 +52,8 @@ TINY_FRAMES: Final = re.compile(
 """Many frames of less than 32 bytes in a row, none of which is the last of a message."""
 ROTATED: Final = 32
 """Connections that every inspection samples in any case."""
+MAX_SAMPLED: Final = 1_000
+"""Connections with news, and as many with an unfinished message, that one inspection samples."""
 LOG_S: Final = 10.0
 """Seconds between two log lines about closed connections."""
 SO_COOKIE: Final = 57
@@ -94,15 +98,45 @@ class AcceptedConnections:
         self._loan = _Loan()
         self._listeners: dict[int, str] = {}
         """Descriptor → the listener that has accepted the connection."""
+        self._callers: dict[tuple[int, str], int] = {}
+        """(descriptor, listener) → the listener's port: connections that were reported and not looked
+        at yet."""
         self._cookies: dict[int, int] = {}
         self._rotation: list[int] = []
         """Descriptors that are still to be sampled in this rotation."""
+        self._last_in_turn = -1
+        """The last connection with an unfinished message that was sampled."""
         self._looked = False
         """True if an inspection has followed the last judgement."""
         self._next_look = 0.0
         self._next_line = 0.0
         self._untold = 0
         """Connections closed since the last log line."""
+
+    def reported(self, descriptor: int, listener: str, port: int) -> None:
+        """Take the report that a listener on `port` has accepted a connection."""
+        if self._watching() is not None:
+            # Its place is that of the last report.
+            self._callers.pop((descriptor, listener), None)
+            self._callers[descriptor, listener] = port
+
+    @property
+    def has_callers(self) -> bool:
+        """True if connections were reported and not looked at yet."""
+        return bool(self._callers)
+
+    def take_callers(self, count: int, now: float, *, shut: RefusalReason | None) -> None:
+        """Look at the next `count` connections that were reported."""
+        for descriptor, listener in list(islice(self._callers, count)):
+            self.take_caller(descriptor, listener, now, shut=shut)
+
+    def take_caller(
+        self, descriptor: int, listener: str, now: float, *, shut: RefusalReason | None
+    ) -> None:
+        """Look at one, if it was reported and not looked at yet."""
+        port = self._callers.pop((descriptor, listener), None)
+        if port is not None:
+            self.accepted(descriptor, listener, port, now, shut=shut)
 
     def accepted(
         self,
@@ -143,7 +177,12 @@ class AcceptedConnections:
                     SMALL_PACKETS.attach(connection)
             # Edge-triggered: a silent peer costs nothing. Writability is watched, too: ZeroMQ may
             # already have read what arrived, and then it is the only event.
-            epoll.register(descriptor, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+            events = select.EPOLLIN | select.EPOLLOUT | select.EPOLLET
+            try:
+                epoll.register(descriptor, events)
+            except FileExistsError:
+                # It was taken for its predecessor, whose report came late, as its own did.
+                epoll.modify(descriptor, events)
             self.account.opened(descriptor, listener, now)
 
     def _watching(self) -> select.epoll | None:
@@ -166,6 +205,7 @@ class AcceptedConnections:
 
         Reports of several listeners have no order: the descriptor may be another's by now.
         """
+        self._callers.pop((descriptor, listener), None)
         if self._listeners.get(descriptor) == listener:
             self._forget(descriptor)
 
@@ -237,8 +277,12 @@ class AcceptedConnections:
         self._refusals.tick(now)
         if self._epoll is None or not self._cookies:
             return
-        found = {fd for fd, _ in self._epoll.poll(0, len(self._cookies))}
-        found.update(self.account.unfinished())
+        # Those for which there is no room have theirs with the next inspection.
+        found = {fd for fd, _ in self._epoll.poll(0, MAX_SAMPLED)}
+        unfinished = in_turn(self.account.unfinished(), self._last_in_turn, MAX_SAMPLED)
+        if unfinished:
+            self._last_in_turn = unfinished[-1]
+        found.update(unfinished)
         found.update(self._in_rotation())
         self._looked = True
         peeked = 0
@@ -386,6 +430,13 @@ class _Loan:
         """Close all."""
         for descriptor in (self._second, self._nothing, self._memory):
             os.close(descriptor)
+
+
+def in_turn(connections: Collection[int], last: int, count: int) -> Sequence[int]:
+    """Return at most `count` connections, beginning with the one after `last`."""
+    ordered = sorted(connections)
+    start = bisect_right(ordered, last)
+    return (ordered[start:] + ordered[:start])[:count]
 
 
 def _is_at(connection: socket.socket, port: int) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import struct
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -88,13 +89,24 @@ after a restart; a client without a slot retries after 1, 3, 7, 15 seconds."""
 MAX_FRAME_BYTES: Final = MAX_BATCH_BYTES + 4096
 """Largest frame that is received in an answer: a batch. What listeners take is a setting."""
 REPORT_S: Final = 0.01
-"""Maximum seconds of waiting for ZeroMQ's report on a connection from which a message has come."""
+"""Maximum seconds of waiting, in one turn, for ZeroMQ's reports on connections from which messages
+have come."""
+TURN_REPORTS: Final = 1_000
+"""Reports on the connections of a listener that one turn reads: strangers make them."""
+TURN_CALLERS: Final = 100
+"""New connections that one turn looks at, which takes some ten times as long as to read a report."""
+TURN_QUESTIONS: Final = 100
+"""Questions of ZeroMQ about keys that one turn answers."""
+REPORT: Final = struct.Struct("=Hi")
+"""The first frame of a report: the event, and the descriptor of the connection."""
 HANDSHAKE_MS: Final = int(HANDSHAKE_S * 1000)
 """Milliseconds for the ZMTP handshake of an accepted connection."""
 REAP_S: Final = 5.0
 """Seconds after which tracked messages that ZeroMQ has sent are released for all peers."""
 AT_ONCE: Final = int(zmq.NOBLOCK)
 """As a plain number: ZeroMQ's enumerations cost a microsecond in each message."""
+ACCEPTED: Final = int(zmq.EVENT_ACCEPTED)
+LISTENING: Final = int(zmq.EVENT_LISTENING)
 MORE_AT_ONCE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
 READABLE: Final = int(zmq.POLLIN)
 CURVE_FRAME_BYTES: Final = 33
@@ -159,6 +171,13 @@ class Sockets:
         self._max_frame_bytes = max_frame_bytes
         self._connections = AcceptedConnections(limits or limits_for(max_frame_bytes), callers)
         self._gate = ListenerGate()
+        self._reports_read: dict[str, int] = {}
+        """Listener → reports on its connections that were read in this turn."""
+        self._report_wait_s = 0.0
+        """What is left in this turn of `REPORT_S`."""
+        self._held: dict[str, tuple[zmq.Frame, list[bytes]]] = {}
+        """Listener → a message of a connection that may have been reported, but too much else was:
+        it waits until all reports before it have been read."""
         self._monitors: dict[zmq.Socket[bytes], tuple[str, int]] = {}
         """The socket that reports a listener's connections → the listener's name and port."""
         self.kind_of: Callable[[PeerAddress], PeerKind | None] = _nobody
@@ -271,7 +290,9 @@ class Sockets:
         zap = self._zap
         if zap is None:
             return
-        while _readable(zap):
+        for _ in range(TURN_QUESTIONS):
+            if not _readable(zap):
+                break
             for answer in self._zap_requests.take(zap.recv_multipart(AT_ONCE), now):
                 zap.send_multipart(answer, zmq.NOBLOCK)
         for answer in self._zap_requests.retry(now):
@@ -334,6 +355,8 @@ class Sockets:
         now = time.monotonic()
         until = None if timeout is None else now + timeout
         while True:
+            self._reports_read.clear()
+            self._report_wait_s = REPORT_S
             wait = None if until is None else max(0.0, until - now)
             if self._listening:
                 # A connection that never ends a message does not wake the poll.
@@ -361,44 +384,58 @@ class Sockets:
         self._gate.follow_waiting(account.waiting_bytes(), account.limits.waiting_bytes)
 
     def _follow_connections(self, now: float) -> None:
-        """Handle the reports on connections that were accepted or ended."""
+        """Handle some of the reports on connections that were accepted or ended."""
         self._gate.follow(now)
-        for monitor, (name, port) in self._monitors.items():
-            while True:
-                try:
-                    told = parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))
-                except zmq.Again:
-                    break
-                if told["event"] == zmq.EVENT_ACCEPTED:
-                    self._routes.opened(name, told["value"])
-                    shut = self._gate.reason
-                    self._connections.accepted(told["value"], name, port, now, shut=shut)
-                elif told["event"] == zmq.EVENT_LISTENING:
-                    self._gate.listening(told["value"])
-                else:
-                    self._routes.gone(name, told["value"])
-                    self._connections.gone(told["value"], name)
+        for monitor in self._monitors:
+            self._read_reports(monitor)
+        self._connections.take_callers(TURN_CALLERS, now, shut=self._gate.reason)
         self._connections.admit(now)
 
-    def _follow_newcomer(self, listener: str, descriptor: int) -> None:
+    def _read_reports(self, monitor: zmq.Socket[bytes]) -> bool:
+        """Read what reports there are, `TURN_REPORTS` a turn; return True if there are no more."""
+        name, port = self._monitors[monitor]
+        read = self._reports_read.get(name, 0)
+        while _readable(monitor):
+            if read >= TURN_REPORTS:
+                self._reports_read[name] = read
+                return False
+            read += 1
+            event, descriptor = REPORT.unpack_from(monitor.recv_multipart(AT_ONCE)[0])
+            if event == ACCEPTED:
+                self._routes.opened(name, descriptor)
+                self._connections.reported(descriptor, name, port)
+            elif event == LISTENING:
+                self._gate.listening(descriptor)
+            else:
+                self._routes.gone(name, descriptor)
+                self._connections.gone(descriptor, name)
+        self._reports_read[name] = read
+        return True
+
+    def _follow_newcomer(self, listener: str, descriptor: int) -> bool:
         """Handle the reports that concern a connection on which a peer is heard the first time.
 
         The end of an earlier connection with its descriptor was reported before it was accepted. The
         report that it was accepted is waited for: ZeroMQ makes it after another of its threads may
-        have begun to serve the connection.
+        have begun to serve the connection. Return False if this turn has read too many already.
         """
         reports, port = next((m, p) for m, (name, p) in self._monitors.items() if name == listener)
-        now = time.monotonic()
-        until = now + REPORT_S
-        self._follow_connections(now)
+        if not self._read_reports(reports):
+            return False
         while (
-            not self._routes.is_open(listener, descriptor)
+            self._report_wait_s > 0
+            and not self._routes.is_open(listener, descriptor)
             and self._connections.is_accepted(descriptor, listener, port)
-            and now < until
         ):
+            began = time.monotonic()
             reports.poll(1)
-            now = time.monotonic()
-            self._follow_connections(now)
+            self._report_wait_s -= time.monotonic() - began
+            if not self._read_reports(reports):
+                return False
+        self._connections.take_caller(
+            descriptor, listener, time.monotonic(), shut=self._gate.reason
+        )
+        return True
 
     def _poll_once(
         self, wait: float | None, now: float, *, listening: bool
@@ -406,7 +443,7 @@ class Sockets:
         """Poll once; return the messages, and whether anything arrived (including `wake`)."""
         self._reaped = False
         self._flush()
-        if self._more or self._failures:
+        if self._more or self._failures or self._connections.has_callers:
             wait = 0
         if self._outboxes:
             wait = 0.002 if wait is None else min(wait, 0.002)
@@ -427,11 +464,14 @@ class Sockets:
         if woken:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake_read, 4096)
-        if accepted:
+        if accepted or self._connections.has_callers:
             # Before their messages are taken.
             self._follow_connections(now)
         if self._zap is not None:
             self._follow_zap(now)
+        if listening:
+            held = (self._listening[name] for name in self._held)
+            sockets += (socket for socket in held if socket not in sockets)
         if reports:
             self._follow_handshakes(reports)
             sockets = [socket for socket in sockets if socket in self._sources]
@@ -487,17 +527,21 @@ class Sockets:
         size = taken = 0
         dry = False
         while taken < share and size < room:
-            if not _readable(socket):
+            held = self._held.pop(name, None) if self._held else None
+            if held is not None:
+                routing, frames = held
+            elif not _readable(socket):
                 dry = True
                 break
-            try:
-                # The first frame, which ZeroMQ adds, knows the connection on which the message
-                # arrived.
-                routing = socket.recv(AT_ONCE, copy=False)
-            except zmq.Again:
-                dry = True
-                break
-            frames = socket.recv_multipart(AT_ONCE)
+            else:
+                try:
+                    # The first frame, which ZeroMQ adds, knows the connection on which the message
+                    # arrived.
+                    routing = socket.recv(AT_ONCE, copy=False)
+                except zmq.Again:
+                    dry = True
+                    break
+                frames = socket.recv_multipart(AT_ONCE)
             taken += 1
             length = sum(map(len, frames))
             size += length
@@ -505,6 +549,8 @@ class Sockets:
                 found = self._of_principal(name, routing, frames, length)
                 if found is not None:
                     received.append(found)
+                elif name in self._held:
+                    break
                 continue
             try:
                 descriptor = int(routing.get(zmq.SRCFD))
@@ -515,7 +561,9 @@ class Sockets:
                 continue
             peer = self._peer(name, routing.bytes)
             if not account.delivered(descriptor, peer, len(frames), length):
-                self._follow_newcomer(name, descriptor)
+                if not self._follow_newcomer(name, descriptor):
+                    self._held[name] = routing, frames
+                    break
                 self._connections.heard(descriptor, peer)
                 if not account.delivered(descriptor, peer, len(frames), length):
                     account.orphaned(name, len(frames), length)
@@ -528,7 +576,10 @@ class Sockets:
     def _of_principal(
         self, name: str, routing: zmq.Frame, frames: list[bytes], length: int
     ) -> Received | None:
-        """Return a message that arrived on a listener with keys, with its principal (S1)."""
+        """Return a message that arrived on a listener with keys, with its principal (S1).
+
+        Return None if it must not be taken, or is held.
+        """
         try:
             # The connection's own, as ZAP answered for it; ZeroMQ attaches it to each message.
             principal = str(routing.get("User-Id"))
@@ -539,7 +590,9 @@ class Sockets:
         descriptor = int(routing.get(zmq.SRCFD))
         peer = self._routes.known(name, routing.bytes, principal, descriptor)
         if peer is None:
-            self._follow_newcomer(name, descriptor)
+            if not self._follow_newcomer(name, descriptor):
+                self._held[name] = routing, frames
+                return None
             peer = self._routes.heard(name, routing.bytes, principal, descriptor)
         length += CURVE_FRAME_BYTES * len(frames)
         account = self._connections.account

@@ -18,7 +18,7 @@ Connections are identified by their file descriptors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
@@ -180,7 +180,7 @@ class UnfinishedMessages:
         """Bytes of all connections together that are known to be unfinished."""
         return sum(self._unfinished.values())
 
-    def unfinished(self) -> Iterable[int]:
+    def unfinished(self) -> Collection[int]:
         """The connections that are known to have an unfinished message."""
         return self._unfinished.keys()
 
