@@ -469,7 +469,7 @@ class Sockets:
             self._follow_connections(now)
         if self._zap is not None:
             self._follow_zap(now)
-        if listening:
+        if listening and self._held:
             held = (self._listening[name] for name in self._held)
             sockets += (socket for socket in held if socket not in sockets)
         if reports:
