@@ -26,9 +26,16 @@ from logboom.wire.features import upgrade_text
 from logboom.wire.group_commands import AlterGroup, JoinGroup, SetTarget
 from logboom.wire.group_owners import strategy_fault
 from logboom.wire.messages import Propose
-from logboom.wire.names import RETRY_PREFIX, is_a_groups
+from logboom.wire.names import (
+    RETRY_PREFIX,
+    is_a_groups,
+    is_reserved,
+    subscription_of,
+    unknown_topic_text,
+)
 from logboom.wire.operation_commands import AlterSettings, EndFilling, RaiseFeatures
 from logboom.wire.settings import check_values, find_setting
+from logboom.wire.view import TopicConfig
 
 if TYPE_CHECKING:
     from logboom.metadata.tables.cluster_state import ClusterState, Topic
@@ -69,10 +76,17 @@ def proposer_of(peer: PeerSession, message: Propose) -> str:
 
 
 def command_of(peer: PeerSession, message: Propose) -> AnyCommand:
-    """Return the command to propose; who owns a topic is not taken from a client."""
+    """Return the command to propose.
+
+    Who owns a topic is not taken from a client, nor is the shape of a topic of the system.
+    """
     command = message.command
-    if isinstance(command, CreateTopic) and peer.kind == "client" and command.owner != peer.user:
-        return msgspec.structs.replace(command, owner=peer.user)
+    if isinstance(command, CreateTopic) and peer.kind == "client":
+        if is_reserved(command.name):
+            # Whoever may read a topic may create those of its subscriptions, and no more than that.
+            return CreateTopic(command.name, 1, 0, TopicConfig(), command.time_ms, peer.user)
+        if command.owner != peer.user:
+            return msgspec.structs.replace(command, owner=peer.user)
     if isinstance(command, AlterSettings):
         return _in_one_form(command)
     return command
@@ -161,14 +175,38 @@ def refuse_proposal(
         fault = announced_fault([command.endpoint, *(each.endpoint for each in command.listeners)])
         if fault is not None:
             return InvalidRequest(f"{command.broker} advertises an address: {fault}")
-    if peer.kind == "client" and (
-        (isinstance(command, CreateTopic) and is_a_groups(command.name))
-        or (isinstance(command, AlterTopic) and command.name.startswith(RETRY_PREFIX))
-    ):
-        text = f"topic name {command.name!r} is not allowed: %RETRY% and %DLQ% are the system's"
-        return InvalidRequest(text, "INVALID_NAME")
+    if peer.kind == "client":
+        error = _system_topic_error(command, cluster)
+        if error is not None:
+            return error
     fault = _strategy_fault(command, cluster.groups)
     return None if fault is None else InvalidRequest(fault)
+
+
+def _system_topic_error(command: AnyCommand, cluster: ClusterState) -> LogboomError | None:
+    """Return why a client may not create or alter a topic of retries or dead letters, or None.
+
+    Consumers of a subscription create its two topics, if the topic exists; those of groups are
+    created by their coordinators.
+    """
+    if not isinstance(command, CreateTopic | AlterTopic) or not is_reserved(command.name):
+        return None
+    name = command.name
+    if isinstance(command, AlterTopic):
+        if command.queues is not None and not name.startswith(RETRY_PREFIX):
+            text = f"the number of queues of {name!r} is the system's: alter its settings alone"
+            return InvalidRequest(text)
+        allowed = not name.startswith(RETRY_PREFIX)
+    else:
+        source = subscription_of(name)
+        allowed = source is not None
+        if source is not None and source[0] not in cluster.topics:
+            text = unknown_topic_text(source[0])
+            return UnknownResource(text, "UNKNOWN_TOPIC", topic=source[0])
+    if allowed:
+        return None
+    text = f"topic name {name!r} is not allowed: %RETRY% and %DLQ% are the system's"
+    return InvalidRequest(text, "INVALID_NAME")
 
 
 def refuse_message_size(

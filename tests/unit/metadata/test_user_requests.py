@@ -28,6 +28,7 @@ from logboom.wire.commands import (
 )
 from logboom.wire.errors import (
     Forbidden,
+    InvalidRequest,
     LogboomError,
     NotLeader,
     UnknownResource,
@@ -422,3 +423,67 @@ def test_a_kick_is_audited_with_its_result() -> None:
     assert [(line["request"], line["result"]) for line in told] == [
         ("kickconnection", "INVALID_ARGUMENT")
     ]
+
+
+def test_a_reader_creates_the_topics_of_a_subscription_in_the_shape_that_the_server_chooses() -> (
+    None
+):
+    desk = UserDesk()
+    desk.topic("orders")
+    desk.rule("alice", "read", "topic", "orders")
+    greedy = TopicConfig(min_in_sync=1, retention_ms=-1, max_message_bytes=64 * 1024 * 1024)
+    for name in ("%RETRY%orders%billing", "%DLQ%orders%billing"):
+        made = desk.command("alice", CreateTopic(name, 1024, 1, greedy, 0))
+        assert isinstance(made, CommandResult)
+        assert made.code == ""
+        topic = desk.core.cluster.topics[name]
+        assert (len(topic.queues), topic.config, topic.owner) == (1, TopicConfig(), "alice")
+
+
+def test_the_topics_of_a_subscription_count_against_the_quota_of_who_creates_them() -> None:
+    desk = UserDesk()
+    desk.topic("orders")
+    desk.rule("alice", "read", "topic", "orders")
+    desk.propose(AlterUser("alice", None, None, Quota(topics=2), 0))
+    for number, code in enumerate(["", "", "QUOTA_EXCEEDED"]):
+        made = desk.command("alice", created(f"%RETRY%orders%s{number}"))
+        assert getattr(made, "code", None) == code
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("%RETRY%orders.us%billing", "UNKNOWN_TOPIC"),
+        ("%RETRY%orders%", "INVALID_NAME"),
+        ("%DLQ%orders%a%b", "INVALID_NAME"),
+        ("%RETRY%%DLQ%orders", "INVALID_NAME"),
+        ("%RETRY%", "INVALID_NAME"),
+        ("%DLQ%readers", "INVALID_NAME"),
+    ],
+)
+def test_no_other_name_of_the_system_is_created_by_a_user(name: str, code: str) -> None:
+    desk = UserDesk()
+    desk.topic("orders")
+    desk.consumers("readers", "orders")
+    for kind in ("topic", "group"):
+        for verb in ("read", "manage"):
+            desk.rule("alice", verb, kind, "*")
+    made = desk.command("alice", created(name))
+    assert isinstance(made, LogboomError)
+    assert made.code == code
+    assert name not in desk.core.cluster.topics
+
+
+@pytest.mark.parametrize("name", ["%DLQ%readers", "%DLQ%orders%billing"])
+def test_nobody_gives_a_topic_of_the_system_more_queues(name: str) -> None:
+    desk = UserDesk()
+    desk.topic("orders")
+    desk.consumers("readers", "orders")
+    assert desk.group.propose(created(name), "broker").code == ""
+    for kind in ("topic", "group"):
+        desk.rule("alice", "manage", kind, "*")
+    grown = desk.command("alice", AlterTopic(name, 1024, None, 0))
+    assert isinstance(grown, InvalidRequest)
+    kept = desk.command("alice", AlterTopic(name, None, TopicConfig(retention_ms=-1), 0))
+    assert isinstance(kept, CommandResult)
+    assert (kept.code, len(desk.core.cluster.topics[name].queues)) == ("", 1)

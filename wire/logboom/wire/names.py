@@ -46,6 +46,12 @@ def is_a_groups(name: str) -> bool:
     return group is not None and "%" not in group
 
 
+def subscription_of(name: str) -> tuple[str, str] | None:
+    """Return (topic, subscription) whose retries or dead letters a topic takes, or None."""
+    topic, _, subscription = (group_of(name) or "").partition("%")
+    return (topic, subscription) if topic and subscription and "%" not in subscription else None
+
+
 def subscription_name(topic: str, subscription: str) -> str:
     """Return the part after the prefix in the names of a subscription's own topics."""
     return f"{topic}%{subscription}"
