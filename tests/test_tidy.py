@@ -187,7 +187,7 @@ VAGUE_NAMES = {"common", "helpers", "managers", "misc", "utils"}
 ROOMS: dict[str, str] = {
     "wire": """
         backoff base connection_limits endpoints errors event_table group_view hashing http_connections log_levels metric_table names packet_filters process_figures refusal_counter server_keys stats
-        access compression exposition group_commands group_owners page_server key_pair listeners log_format settings subscription_messages
+        access compression copy_receipts exposition group_commands group_owners page_server key_pair listeners log_format settings subscription_messages
         authenticator connection_info credentials features group_messages head operation_commands operation_messages sight snapshot_desk survey_messages
         packing validation
         cursor_deltas rocksdb_log transactions unpacking
@@ -221,7 +221,7 @@ ROOMS: dict[str, str] = {
         requests
         groups parking replica_roles
         controlled_shutdown load_reports maintenance subscriptions transactions
-        settlement survey_handler
+        copy_signer settlement survey_handler
         broker_parts
         broker
         server

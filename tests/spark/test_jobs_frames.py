@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from logboom.client.fetch.retry_copies import ATTEMPT_HEADER, CAUSE, ORIGIN
 from logboom.pipeline.jobs import compact, dead_letters, enrich, replay
 from logboom.pipeline.jobs.message_frames import SCHEMA, as_messages, field_names, with_header
 from logboom.pipeline.jobs.window import WindowAggregation, outgoing, windowed
+from logboom.wire.copy_receipts import ATTEMPT_HEADER, CAUSE, ORIGIN
 from logboom.wire.errors import InvalidRequest
 
 DAY_MS = 86_400_000

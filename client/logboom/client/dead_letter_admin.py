@@ -129,6 +129,8 @@ class DeadLetterAdmin:
 
         Raises:
             UnknownResource: there is no such owner, or its group was deleted.
+            Forbidden: the user may not manage the group, or the topic of the subscription; or, to give
+                another value, may not write the topic of the original.
             OffsetOutOfRange: a chosen one does not exist.
             InvalidRequest: an argument is invalid.
         """
@@ -229,13 +231,20 @@ class _Redrive:
         return Producer(self._io, ProducerOptions(), self._timeout_s)
 
     def _send(self, producer: Producer, bunch: list[DeadLetter], value: bytes | None) -> None:
+        receipts: dict[QueueOffset, bytes] = {}
+        if value is None and self._io.signs_copies:
+            # Of another value there is none: that needs the right to write the original's topic.
+            flow = dead_letter_flows.receipts(self._owner, bunch, self._timeout_s)
+            receipts = drive(self._io, flow)
         futures = [
             producer.send(
                 RETRY_PREFIX + self._owner,
                 each.message.value if value is None else value,
                 key=each.message.key,
                 tag=each.message.tag,
-                headers=dead_letter_flows.redriven_headers(each.message),
+                headers=dead_letter_flows.redriven_headers(
+                    each.message, receipts.get((each.message.queue, each.message.offset), b"")
+                ),
                 timestamp_ms=each.message.timestamp_ms,
             )
             for each in bunch

@@ -88,6 +88,8 @@ class IoThread:
         )
         rng = random.Random(secrets.randbits(64))
         self.core = ClientCore(config, rng, instant())
+        self.signs_copies = credentials is not None
+        """True: copies of failed messages need receipts, as nodes know this client by its key."""
         self.forked = False
         self.ended: Promise[None] = Promise()
         """Resolved by the last step of the thread."""

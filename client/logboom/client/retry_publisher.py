@@ -12,12 +12,17 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from logboom.client.bridge import drive
+from logboom.client.fetch.copy_signing import sign_copies
+from logboom.client.fetch.retry_copies import place_of
 from logboom.client.futures import ManyFuture
 from logboom.client.io_thread import IoThread
 from logboom.client.producer import Producer
 from logboom.client.producer_options import ProducerOptions
 from logboom.client.results import Message
-from logboom.wire.errors import InternalError, LogboomError
+from logboom.wire.copy_receipts import MAX_COPIES, ORIGIN, RECEIPT
+from logboom.wire.errors import InternalError, LogboomError, OffsetOutOfRange
+from logboom.wire.names import group_of
 
 COPY_S: Final = 30.0
 """Seconds for which a copy is retried before its message is handed out again."""
@@ -40,6 +45,8 @@ class RetryPublisher:
         self._jobs: queue.SimpleQueue[_RetryCopy | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._producer: Producer | None = None
+        self._room = threading.BoundedSemaphore(MAX_COPIES // MAX_COPIES_AT_ONCE)
+        """Sends that are not acknowledged: their copies may be joined into one batch."""
 
     def send(
         self,
@@ -66,7 +73,9 @@ class RetryPublisher:
             # Messages that failed together are sent together: a batch for each would delay their
             # queue.
             for _, some in groupby(copies, attrgetter("topic", "delay_ms")):
-                self._send(list(some))
+                signed = self._signed(list(some))
+                if signed:
+                    self._send(signed)
 
     def _waiting(self) -> tuple[list[_RetryCopy], bool]:
         """Return the copies to send, at least one, and whether they are the last."""
@@ -78,12 +87,44 @@ class RetryPublisher:
             copies.append(copy)
         return copies, False
 
+    def _signed(self, copies: list[_RetryCopy]) -> list[_RetryCopy]:
+        """Return copies with the receipts of the brokers that hold their originals.
+
+        Those that get none are told so.
+        """
+        if not self._io.signs_copies:
+            return copies
+        queues: dict[tuple[str, int, bool], list[_RetryCopy]] = {}
+        for copy in copies:
+            topic, queue, _ = place_of(copy.message)
+            queues.setdefault((topic, queue, copy.is_kept), []).append(copy)
+        refused: dict[int, LogboomError] = {}
+        for (topic, queue, kept), some in queues.items():
+            offsets = [place_of(copy.message)[2] for copy in some]
+            owner = group_of(copies[0].topic) or ""
+            flow = sign_copies(owner, topic, queue, offsets, COPY_S, kept=kept)
+            try:
+                receipts = drive(self._io, flow)
+            except LogboomError as error:
+                refused.update((id(copy), error) for copy in some)
+                continue
+            for copy, receipt in zip(some, receipts or (), strict=receipts is not None):
+                copy.headers[RECEIPT] = receipt
+                if not receipt:
+                    refused[id(copy)] = _no_receipt(copy)
+        for copy in copies:
+            if id(copy) in refused:
+                copy.done(refused[id(copy)])
+        return [copy for copy in copies if id(copy) not in refused]
+
     def _send(self, copies: list[_RetryCopy]) -> None:
         """Send copies that have the same topic and delay."""
+        self._room.acquire()
         try:
             future = self._send_many(copies)
         # A message that the application has made may be wrong in any way.
         except Exception as error:  # noqa: BLE001 - it is told to the sender of the copy
+            self._room.release()
             if len(copies) == 1:
                 copies[0].done(_as_ours(error))
                 return
@@ -91,7 +132,7 @@ class RetryPublisher:
             for copy in copies:
                 self._send([copy])
         else:
-            future.add_done_callback(lambda done: _tell(copies, done))
+            future.add_done_callback(lambda done: self._tell(copies, done))
 
     def _send_many(self, copies: list[_RetryCopy]) -> ManyFuture:
         if self._producer is None:
@@ -108,6 +149,13 @@ class RetryPublisher:
             timestamps_ms=[message.timestamp_ms for message in messages],
             delay_s=delay_ms / 1000 if delay_ms else None,
         )
+
+    def _tell(self, copies: list[_RetryCopy], future: ManyFuture) -> None:
+        """Report the result of one batch of copies."""
+        self._room.release()
+        error = future.exception()
+        for copy in copies:
+            copy.done(None if error is None else _as_ours(error))
 
     def close(self) -> None:
         """Send the remaining copies, flush, and close the producer."""
@@ -129,12 +177,17 @@ class _RetryCopy(NamedTuple):
     delay_ms: int
     done: Callable[[LogboomError | None], None]
 
+    @property
+    def is_kept(self) -> bool:
+        """True if the message is a copy itself, whose origin is not the place where it was read."""
+        topic, queue, offset = place_of(self.message)
+        return self.headers.get(ORIGIN) != f"{topic}/{queue}/{offset}".encode()
 
-def _tell(copies: list[_RetryCopy], future: ManyFuture) -> None:
-    """Report the result of one batch of copies."""
-    error = future.exception()
-    for copy in copies:
-        copy.done(None if error is None else _as_ours(error))
+
+def _no_receipt(copy: _RetryCopy) -> LogboomError:
+    topic, queue, offset = place_of(copy.message)
+    text = f"message {offset} of {topic}/{queue} has no copy: it is not there any more"
+    return OffsetOutOfRange(f"{text}, or no consumer of the subscription holds it")
 
 
 def _as_ours(error: BaseException) -> LogboomError:

@@ -13,6 +13,7 @@ from logboom.nodes.cluster.room_reports import RoomReports
 from logboom.nodes.compaction.compactor import Compactor
 from logboom.nodes.config import BrokerConfig, listeners_of
 from logboom.nodes.controlled_shutdown import ControlledShutdown
+from logboom.nodes.copy_signer import CopySigner
 from logboom.nodes.groups.group_coordinator import GroupCoordinator
 from logboom.nodes.load_reports import LoadReports
 from logboom.nodes.log.storage import Storage
@@ -31,6 +32,7 @@ from logboom.nodes.replication.scrubber import Scrubber
 from logboom.nodes.replication.tail_reports import TailReports
 from logboom.nodes.requests.backup_handler import BackupHandler
 from logboom.nodes.requests.client_watch_handler import ClientWatchHandler
+from logboom.nodes.requests.copy_checks import CopyChecker
 from logboom.nodes.requests.produce_handler import ProduceHandler
 from logboom.nodes.requests.pull_handler import PullHandler
 from logboom.nodes.requests.restore_handler import RestoreHandler
@@ -52,6 +54,7 @@ from logboom.nodes.transactions.undecided_handler import UndecidedHandler
 from logboom.nodes.turn import BrokerTurn, Service
 from logboom.wire.acceptor import Acceptor
 from logboom.wire.authorizer import Authorizer
+from logboom.wire.copy_receipts import ReceiptSigner
 
 DECISIONS_AT_ONCE: Final = 32
 """Commands about transactions that are in flight to the Raft leader."""
@@ -115,7 +118,9 @@ class BrokerParts:
         )
         self.scrubber = Scrubber(context, found)
         self.compactor = Compactor(context, found, self.fetchers.name_anew)
-        self.produce_handler = ProduceHandler(context, refusal, appended)
+        self._signer = ReceiptSigner(cluster_key)
+        copies = CopyChecker(context, self._signer)
+        self.produce_handler = ProduceHandler(context, copies, refusal, appended)
         self.pull_handler = PullHandler(context, self.repair, self.compactor.broken)
         self.release_scheduler = ReleaseScheduler(context, appended, found)
         self.decision_executor = DecisionExecutor(context, self.release_scheduler, appended, found)
@@ -244,6 +249,7 @@ class BrokerParts:
                 access, self.subscriptions, context.stats, self.pull_handler.offset_at
             ),
             SubscriptionAdminHandler(access, self.subscriptions, context.stats),
+            CopySigner(context, access, self.subscriptions, self._signer, self.repair.found),
             SurveyHandler(context, self.repair, self.subscriptions, self.pull_handler.end_of),
         )
 

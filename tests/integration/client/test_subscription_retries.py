@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from logboom.client import Client, Message, SubscriptionConsumer, aio, connect
-from logboom.client.fetch.retry_copies import ATTEMPT_HEADER, CAUSE, ORIGIN
 from logboom.deploy import embedded
 from logboom.deploy.embedded import Embedded
+from logboom.wire.copy_receipts import ATTEMPT_HEADER, CAUSE, ORIGIN
 from logboom.wire.errors import GroupError, InvalidRequest
 from logboom.wire.view import TopicConfig
 

@@ -72,7 +72,7 @@ def test_every_node_is_described() -> None:
     ]
     assert found.nodes[3] == NodeVersion("a", "broker", SOFTWARE, FEATURES, "")
     assert [node.features for node in found.nodes[3:]] == [FEATURES, 0, -1]
-    assert found.nodes[4].hinders == "b reads features level 0, not 1: upgrade it"
+    assert found.nodes[4].hinders == f"b reads features level 0, not {FEATURES}: upgrade it"
     assert "c was not heard: start it" in found.nodes[5].hinders
 
 

@@ -33,6 +33,7 @@ from logboom.wire.commands import (
     ElectLeader,
     RemoveBroker,
 )
+from logboom.wire.copy_receipts import SignCopies
 from logboom.wire.group_commands import AlterGroup, DeleteGroup, JoinGroup, ResetOffsets
 from logboom.wire.group_messages import (
     GroupCommit,
@@ -117,6 +118,10 @@ def on_billing(instead: Any = None) -> Requirement:
     return Requirement("write", "transaction", "billing", instead, creates=True)
 
 
+def _of_dead_letters(verb: Any) -> Requirement:
+    return Requirement(verb, "topic", "%DLQ%g")
+
+
 def subscribed(name: str) -> Requirement:
     return Requirement("read", "topic", name, None, creates=True)
 
@@ -132,6 +137,11 @@ REQUEST_EXAMPLES: list[tuple[Any, list[Requirement]]] = [
     (OffsetForTime(1, 0, "t", 0, 0), [on_topic("describe")]),
     (FindKey(1, 0, "t", 0, 0, 0, 1), [on_topic("read")]),
     (Recall(1, 0, "t", 0, 0, 0), [on_topic("write")]),
+    (Recall(1, 0, "%RETRY%g", 0, 0, 0), [Requirement("manage", "topic", "%RETRY%g")]),
+    (SignCopies(1, 0, "t", 0, "g", [0]), [on_topic("read"), on_group("read")]),
+    (SignCopies(1, 0, "t", 0, "t%s", [0]), [on_topic("read")]),
+    (SignCopies(1, 0, "%DLQ%g", 0, "g", [0]), [_of_dead_letters("read"), on_group("read")]),
+    (SignCopies(1, 0, "%DLQ%g", 0, "g", [0], True), [_of_dead_letters("manage")]),
     (ListDelayed(1, 0, "t"), NOTHING),
     (Watch(1, 0, -1, None, 0), NOTHING),
     (ListGroups(1, 0), NOTHING),

@@ -14,7 +14,7 @@ from logboom.wire.messages import AnyMessage
 MESSAGES = """
     accessdescribed addnameserver altersubscription appendtimesfound awaitdecided
     balanceplanned challenge checkhalves checkparked clusterdescribed configdescribed
-    connectionslisted delayedlisted delivered describeaccess describecluster
+    connectionslisted copiessigned delayedlisted delivered describeaccess describecluster
     describeconfig describegroup describesubscriptions describeversions detach done
     endhalf entriesfetched entriesrestored failure fetchentries finalizeupgrade
     findappendtimes findkey findkeyresult groupassigned groupcommit groupcommitted
@@ -25,7 +25,7 @@ MESSAGES = """
     offsetsresult parkedchecked ping planbalance pong produce produced propose proposed
     prove pull pulled queuessurveyed raftframe readstate recall recalled receive
     removenameserver replicate replicated reportload restoreentries settled
-    settlemessages stateread stats statsresult subscribe subscribed
+    settlemessages signcopies stateread stats statsresult subscribe subscribed
     subscriptionsdescribed surveygroups surveyqueues throttled unendedlisted
     versionsdescribed watch watchresult welcome
 """

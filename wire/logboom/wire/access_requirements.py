@@ -39,6 +39,7 @@ from logboom.wire.commands import (
     RestoreTopic,
     StepDown,
 )
+from logboom.wire.copy_receipts import SignCopies
 from logboom.wire.group_commands import (
     AlterGroup,
     CommitOffsets,
@@ -85,7 +86,7 @@ from logboom.wire.messages import (
     Stats,
     Watch,
 )
-from logboom.wire.names import group_of, is_a_groups
+from logboom.wire.names import DLQ_PREFIX, group_of, is_a_groups, is_reserved
 from logboom.wire.operation_commands import (
     AlterSettings,
     CancelReassign,
@@ -198,6 +199,19 @@ def _pull(asked: Pull) -> Sequence[Requirement]:
     return (topic, _need("read", "group", asked.group)) if asked.group else (topic,)
 
 
+def _sign_copies(asked: SignCopies) -> Sequence[Requirement]:
+    if asked.kept and asked.topic == DLQ_PREFIX + asked.owner:
+        # To send dead letters again is for whoever manages the group or the topic.
+        return (_need("manage", "topic", asked.topic),)
+    topic = _need("read", "topic", asked.topic)
+    return (topic,) if "%" in asked.owner else (topic, _need("read", "group", asked.owner))
+
+
+def _recall(asked: Recall) -> Sequence[Requirement]:
+    # What waits in the topics of a group or subscription is not its reader's own.
+    return (_need("manage" if is_reserved(asked.topic) else "write", "topic", asked.topic),)
+
+
 def _join(asked: GroupJoin) -> Sequence[Requirement]:
     group = _need("read", "group", asked.group, creates=True)
     return (group, *_subscribed(asked.subscription))
@@ -235,12 +249,21 @@ REQUESTS: Final[Mapping[type[Struct], RequestRule]] = {
     Hello: ANYBODY,
     Prove: ANYBODY,
     Ping: ANYBODY,
-    Produce: RequestRule("write topic; of a transaction also write transaction", _produce),
+    Produce: RequestRule(
+        "write topic; of a transaction also write transaction; copies for retries and dead letters "
+        "need a receipt, or write topic of the original",
+        _produce,
+    ),
     Pull: RequestRule("read topic; with a group also read group", _pull),
     Offsets: _topic("describe"),
     OffsetForTime: _topic("describe"),
     FindKey: _topic("read"),
-    Recall: _topic("write"),
+    SignCopies: RequestRule(
+        "read topic; for copies of a group also read group, for dead letters that are sent again "
+        "manage topic instead",
+        _sign_copies,
+    ),
+    Recall: RequestRule("write topic; of retries manage topic", _recall),
     ListDelayed: FILTERED,
     Replicate: NODES,
     Watch: FILTERED,

@@ -12,13 +12,17 @@ from logboom import __version__
 
 SOFTWARE: Final = __version__
 """Version of this release."""
-FEATURES: Final = 1
-"""The level of this release. 1: moves of replicas, modes of brokers, settings."""
+FEATURES: Final = 2
+"""The level of this release. 1: moves of replicas, modes of brokers, settings; 2: copies are proven."""
+COPIES_PROVEN: Final = 2
+"""From this level on brokers take copies of failed messages from users with a receipt alone."""
 EARLIEST: Final = 0
 """The level of clusters that were founded before there were levels."""
 BRINGS: Final = {
     1: "moves of replicas, another number of replicas of a topic, modes of brokers, settings that "
     "are changed while nodes run, owners of application ids, restoring of backups",
+    2: "copies of messages for retries and dead letters are taken from users with a broker's receipt "
+    "alone: users' clients that retry are to be upgraded before",
 }
 """Level → what it makes possible, in words."""
 

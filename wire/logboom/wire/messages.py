@@ -22,6 +22,7 @@ from logboom.wire.backup_messages import (
 )
 from logboom.wire.base import Name, Request, WireMessage
 from logboom.wire.commands import AnyCommand, CommandResult
+from logboom.wire.copy_receipts import CopiesSigned, SignCopies
 from logboom.wire.group_messages import GroupMessage
 from logboom.wire.group_view import GroupOffsets, GroupSummary, GroupView
 from logboom.wire.listeners import ListenerView
@@ -673,6 +674,8 @@ AnyMessage = (
     | OffsetForTimeResult
     | FindKey
     | FindKeyResult
+    | SignCopies
+    | CopiesSigned
     | Replicate
     | Replicated
     | Watch

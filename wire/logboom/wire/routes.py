@@ -36,6 +36,8 @@ class Routes:
         """Ranges [first, end) of ids that may be those of topics that the name servers have lost."""
         self.recoveries = 0
         """How often a name server went on alone."""
+        self.features = 0
+        """The features level of the cluster, as nodes are told; it never falls."""
         self.settings: list[SettingView] = []
         """The replicated settings; another list once one of them changed."""
 
@@ -82,6 +84,7 @@ class Routes:
         self.next_topic_id = max(self.next_topic_id, view.next_topic_id)
         self.lost_topic_ids = view.lost_topic_ids
         self.recoveries = view.recoveries
+        self.features = max(self.features, view.features)
         self.cluster_id = view.cluster_id
         self.version = view.version
         return changed

@@ -15,11 +15,13 @@ from msgspec import Struct
 from logboom.client.admin_flows import group_flows, subscription_flows
 from logboom.client.admin_flows.offset_resets import ResetRequest, reset_offsets
 from logboom.client.calls import AskLeader
+from logboom.client.fetch.copy_signing import sign_copies
 from logboom.client.fetch.message_flows import EVERYTHING, get_message, offsets, pull
-from logboom.client.fetch.retry_copies import ATTEMPT_HEADER, ORIGIN, attempt_of, cause_of
+from logboom.client.fetch.retry_copies import attempt_of, cause_of
 from logboom.client.flows import Flow
 from logboom.client.results import Message
 from logboom.wire.base import WireMessage
+from logboom.wire.copy_receipts import ATTEMPT_HEADER, ORIGIN, RECEIPT
 from logboom.wire.errors import InvalidRequest, UnknownResource
 from logboom.wire.names import DLQ_PREFIX
 from logboom.wire.subscription_messages import Detach, Subscribe, SubscriptionConfig
@@ -91,9 +93,28 @@ def dead_letter(message: Message) -> DeadLetter:
     return DeadLetter(message, origin, attempt_of(message), cause_of(message))
 
 
-def redriven_headers(message: Message) -> dict[str, bytes]:
+def redriven_headers(message: Message, receipt: bytes = b"") -> dict[str, bytes]:
     """Return the headers with which a dead letter is sent again, as a first delivery."""
-    return {**(message.headers or {}), ATTEMPT_HEADER: b"1"}
+    headers = {**(message.headers or {}), ATTEMPT_HEADER: b"1"}
+    headers.pop(RECEIPT, None)
+    return {**headers, RECEIPT: receipt} if receipt else headers
+
+
+def receipts(
+    owner: str, letters: Sequence[DeadLetter], timeout: float
+) -> Flow[dict[QueueOffset, bytes]]:
+    """Return the receipts with which brokers take dead letters of this user again.
+
+    Raises:
+        Forbidden: the user may not manage the group, or the topic of the subscription.
+    """
+    found: dict[QueueOffset, bytes] = {}
+    topic = DLQ_PREFIX + owner
+    for queue in dict.fromkeys(letter.message.queue for letter in letters):
+        offsets = [each.message.offset for each in letters if each.message.queue == queue]
+        signed = yield from sign_copies(owner, topic, queue, offsets, timeout, kept=True)
+        found.update(((queue, o), r) for o, r in zip(offsets, signed or (), strict=False))
+    return found
 
 
 def dead_queues(

@@ -32,13 +32,14 @@ from logboom.client.fetch.message_flows import (
     pull,
     unexpected,
 )
-from logboom.client.fetch.retry_copies import ORIGIN, attempt_of, cause_of
+from logboom.client.fetch.retry_copies import attempt_of, cause_of
 from logboom.client.flows import Flow, check_queues
 from logboom.client.groups.offset_tracker import OffsetTracker
 from logboom.client.results import Message, messages_of
 from logboom.wire.base import WireMessage
 from logboom.wire.batch import control_view, open_batch, peek, released_from, split_entries
 from logboom.wire.compression import Codec
+from logboom.wire.copy_receipts import ORIGIN
 from logboom.wire.errors import DamagedBatch, InvalidRequest, LogboomError
 from logboom.wire.filters import Filter
 from logboom.wire.group_view import UNKNOWN_START, GroupOffsets

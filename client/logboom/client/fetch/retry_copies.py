@@ -11,20 +11,19 @@ from typing import Final
 import msgspec
 
 from logboom.client.results import Message
+from logboom.wire.copy_receipts import (
+    ATTEMPT_HEADER,
+    CAUSE,
+    ORIGIN,
+    parse_number,
+    parse_origin,
+)
 from logboom.wire.group_view import DELAY_LEVELS_MS, GroupConfig
 
-ATTEMPT_HEADER: Final = "boom-attempt"
-"""Number of the delivery that the copy will be, as text."""
-ORIGIN: Final = "boom-origin"
-"""topic/queue/offset of the original message."""
-CAUSE: Final = "boom-cause"
-"""Reason why the last attempt failed, in one line."""
 DEAD: Final = -1.0
 """Takes the place of a delay: no more retries, the message is a dead letter."""
 MAX_CAUSE: Final = 1024
 """Maximum characters of a cause."""
-MAX_DIGITS: Final = 18
-"""Maximum digits of a number in a header: more do not fit into 64 bits."""
 FIRST_LEVEL: Final = 3
 """The delay level after the first failure (RocketMQ: 3 + failed attempts)."""
 
@@ -58,18 +57,15 @@ def copy_headers(message: Message, attempt: int, cause: str) -> dict[str, bytes]
 
 def restore_original(message: Message) -> Message:
     """Return the original message of a retry: its topic, queue, offset, and the attempt."""
-    headers = message.headers or {}
-    topic, *place = headers.get(ORIGIN, b"").rsplit(b"/", 2)
+    origin = parse_origin((message.headers or {}).get(ORIGIN, b""))
     attempt = attempt_of(message)
     read_from = (message.topic, message.queue, message.offset)
-    match list(map(_number, place)):
-        case [int(queue), int(offset)]:
-            pass
-        case _:
-            return message  # somebody else wrote the message there
+    if origin is None:
+        return message  # somebody else wrote the message there
+    topic, queue, offset = origin
     return msgspec.structs.replace(
         message,
-        topic=topic.decode("utf-8", "replace"),
+        topic=topic,
         queue=queue,
         offset=offset,
         attempt=2 if attempt is None else attempt,
@@ -79,14 +75,9 @@ def restore_original(message: Message) -> Message:
 
 def attempt_of(message: Message) -> int | None:
     """Return the attempt that the headers of a copy name; None: they name none."""
-    return _number((message.headers or {}).get(ATTEMPT_HEADER, b""))
+    return parse_number((message.headers or {}).get(ATTEMPT_HEADER, b""))
 
 
 def cause_of(message: Message) -> str:
     """Return why the last attempt failed, as the headers of a copy tell it; "" if they do not."""
     return (message.headers or {}).get(CAUSE, b"").decode("utf-8", "replace")
-
-
-def _number(text: bytes) -> int | None:
-    """Return a number that a client may have written, and None for anything else."""
-    return int(text) if text.isdigit() and len(text) <= MAX_DIGITS else None

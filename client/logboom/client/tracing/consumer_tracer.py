@@ -13,11 +13,12 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, get_current_span
 
 from logboom import __version__
-from logboom.client.fetch.retry_copies import ORIGIN
 from logboom.client.results import Message
 from logboom.client.tracing import instruments
 from logboom.client.tracing.instruments import SCOPE, Instruments, operation
 from logboom.client.tracing.trace_headers import sampled_contexts
+from logboom.wire.copy_receipts import ORIGIN
+from logboom.wire.names import is_reserved
 
 
 class ConsumerTracer:
@@ -131,6 +132,7 @@ def _place(messages: Sequence[Message]) -> dict[str, str | int]:
     if first.attempt > 1:
         attributes[instruments.ATTEMPT_NUMBER] = first.attempt
     origin = (first.headers or {}).get(ORIGIN)
-    if origin is not None:
+    # In any other topic whoever wrote the message may have said so.
+    if origin is not None and (first.read_from is not None or is_reserved(first.topic)):
         attributes[instruments.ORIGIN_PLACE] = origin.decode("utf-8", "replace")
     return attributes

@@ -19,16 +19,17 @@ from logboom.nodes.replica.request_errors import (
     no_lease,
     not_leader,
 )
+from logboom.nodes.requests.copy_checks import CopyChecker
 from logboom.nodes.requests.transaction_checks import check_open, check_transaction
 from logboom.nodes.turn import BrokerTurn, Handler, Service
 from logboom.wire.acceptor import PeerSession
-from logboom.wire.actor import PeerAddress
 from logboom.wire.batch import open_batch, validate_batch
 from logboom.wire.errors import InvalidRequest, LogboomError, NotEnoughReplicas, Unavailable
 from logboom.wire.frames import Frame
 from logboom.wire.head import BatchHead
 from logboom.wire.internal_topics import message_limit
 from logboom.wire.messages import Acks, Produce, Produced
+from logboom.wire.names import is_reserved
 from logboom.wire.parking import AT_ONCE, check_due
 
 
@@ -38,6 +39,7 @@ class ProduceHandler(Service):
     def __init__(
         self,
         context: BrokerContext,
+        copies: CopyChecker,
         refusal: Callable[[Replica], LogboomError],
         appended: Callable[[Replica], None],
     ) -> None:
@@ -45,9 +47,11 @@ class ProduceHandler(Service):
 
         Args:
             context: what all parts of the broker share.
+            copies: checks what is sent to topics of retries and dead letters.
             refusal: builds the answer to a producer of a damaged queue.
             appended: called when a queue's log grew.
         """
+        self._copies = copies
         self._me = context.me
         self._queues = context.queues
         self._routes = context.routes
@@ -68,13 +72,13 @@ class ProduceHandler(Service):
     def produce(self, peer: PeerSession, message: Produce, turn: BrokerTurn) -> None:
         """Append a batch, and answer once it is as safe as requested."""
         try:
-            self._produce(peer.address, message, turn)
+            self._produce(peer, message, turn)
         except LogboomError as error:
             self._stats.count("produce_refusals")
             turn.refuse(peer.address, message.id, error)
 
-    def _produce(self, address: PeerAddress, message: Produce, turn: BrokerTurn) -> None:
-        batches = turn.batches
+    def _produce(self, peer: PeerSession, message: Produce, turn: BrokerTurn) -> None:
+        address, batches = peer.address, turn.batches
         replica = self._queues.by_name.get((message.topic, message.queue))
         leading = replica.leading if replica is not None else None
         if replica is None or leading is None:
@@ -100,6 +104,8 @@ class ProduceHandler(Service):
         config = topic.config
         if head.plain_length > config.max_message_bytes:
             _check_sizes(batch, head, message_limit(topic))
+        if is_reserved(message.topic):
+            self._copies.check(peer, message, batch, head, turn.now.wall_ms)
         self.check_acks(message.acks, leading, turn.mono)
         if head.producer_id >= 0:
             original = replica.windows.find(head)

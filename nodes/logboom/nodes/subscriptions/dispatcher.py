@@ -194,6 +194,10 @@ class Dispatcher(ABC):
             when = min(when, max(rate.next_at(self._now) for rate in self._rates))
         return when
 
+    def is_held(self, offset: int) -> bool:
+        """Return True if a consumer holds a message."""
+        return any(offset in consumer.held for consumer in self.consumers.values())
+
     def unready(self, name: str) -> None:
         """Send nothing to a consumer before its next `GrantPermits`, since it no longer waits."""
         consumer = self.consumers.get(name)

@@ -10,6 +10,7 @@ import msgspec
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.parking.release_scheduler import is_certain
 from logboom.nodes.replica.ack_set import AckSet
+from logboom.nodes.replica.leader_lookup import QueueRequest
 from logboom.nodes.replica.leadership import Leadership
 from logboom.nodes.replica.replica import Replica
 from logboom.nodes.replica.request_errors import (
@@ -71,13 +72,10 @@ OffsetAt = Callable[[str, int, int, int, BrokerTurn], int]
 """(topic, queue, topic id, message time in ms, turn) → offset; raises LogboomError."""
 
 
-class SubscriptionRequest(Protocol):
-    """The fields that all of these requests have."""
+class SubscriptionRequest(QueueRequest, Protocol):
+    """The fields that all requests about subscriptions have."""
 
-    topic: str
-    queue: int
     subscription: str
-    topic_id: int
 
 
 class SubscriptionLookup:
@@ -96,7 +94,7 @@ class SubscriptionLookup:
         self._service = service
         self._refusal = refusal
 
-    def led(self, message: SubscriptionRequest) -> tuple[Replica, Leadership]:
+    def led(self, message: QueueRequest) -> tuple[Replica, Leadership]:
         """Return the replica of a queue that this broker leads.
 
         It has applied everything written by earlier leaders.

@@ -16,13 +16,13 @@ from msgspec import Struct, structs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from logboom.client.fetch.retry_copies import ATTEMPT_HEADER, CAUSE, ORIGIN
 from logboom.pipeline.clients import client
 from logboom.pipeline.jobs import checkpoints
 from logboom.pipeline.jobs import message_frames as rows
 from logboom.pipeline.jobs.job_runs import JobReport, OnRows, finished
 from logboom.pipeline.jobs.publishing import Target, write
 from logboom.pipeline.spark_options import TIMEOUT_MS
+from logboom.wire.copy_receipts import ATTEMPT_HEADER, CAUSE, ORIGIN, OWN_HEADERS
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.names import DLQ_PREFIX
 
@@ -145,7 +145,7 @@ def redriven(letters: DataFrame, topic: str = "") -> DataFrame:
 
     The headers of their failures are removed. Letters without an origin need the one topic.
     """
-    ours = [ATTEMPT_HEADER, ORIGIN, CAUSE]
+    ours = list(OWN_HEADERS)
     headers = sf.filter("headers", lambda each: ~each["key"].isin(ours))
     kept = sf.when(sf.size(headers) > 0, headers).alias("headers")
     where = sf.lit(topic) if topic else sf.col("origin_topic")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.client.fetch.retry_copies import ATTEMPT_HEADER, ORIGIN, restore_original
+from logboom.client.fetch.retry_copies import restore_original
 from logboom.client.results import Message
+from logboom.wire.copy_receipts import ATTEMPT_HEADER, ORIGIN
 
 HUGE = b"9" * 5_000
 

@@ -12,13 +12,7 @@ import pytest
 
 from logboom.client.calls import FindTopic
 from logboom.client.fetch.fetch_buffer import FetchBuffer
-from logboom.client.fetch.retry_copies import (
-    ATTEMPT_HEADER,
-    CAUSE,
-    ORIGIN,
-    restore_original,
-    retry_delay_ms,
-)
+from logboom.client.fetch.retry_copies import restore_original, retry_delay_ms
 from logboom.client.groups.assigned_queue import AssignedQueue, TopicFilter
 from logboom.client.groups.failed_messages import FailedMessages
 from logboom.client.groups.member import (
@@ -35,6 +29,7 @@ from logboom.client.push.process_queue import PushFetch, cached_by_queue, part_o
 from logboom.client.push.push_dispatcher import PushDispatcher
 from logboom.client.push_options import PushOptions
 from logboom.client.results import Message
+from logboom.wire.copy_receipts import ATTEMPT_HEADER, CAUSE, ORIGIN
 from logboom.wire.errors import InvalidRequest, LogboomError, Unavailable
 from logboom.wire.group_view import GroupConfig
 from tests.unit.client.groups.scripted_group import GroupCluster, fill, numbers

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable
 
 from logboom.client.calls import CoreCall
-from logboom.client.fetch.retry_copies import ATTEMPT_HEADER, ORIGIN
 from logboom.client.results import Message
 from logboom.client.subscriptions.subscribed_queue import ReceivedBatch, SubscribedQueue
 from logboom.client.subscriptions.subscriber_reader import SubscriberReader
 from logboom.client.subscriptions.subscriber_state import SubscriberOptions, SubscriberState
 from logboom.wire.batch import encode_batch, stamp, validate_batch
 from logboom.wire.columns import Columns
+from logboom.wire.copy_receipts import ATTEMPT_HEADER, ORIGIN
 from logboom.wire.errors import LogboomError, TimedOut
 from logboom.wire.subscription_messages import SubscriptionConfig
 
