@@ -187,7 +187,7 @@ class _RetryCopy(NamedTuple):
 def _no_receipt(copy: _RetryCopy) -> LogboomError:
     topic, queue, offset = place_of(copy.message)
     text = f"message {offset} of {topic}/{queue} has no copy: it is not there any more"
-    return OffsetOutOfRange(f"{text}, or no consumer of the subscription holds it")
+    return OffsetOutOfRange(f"{text}, or this user has no consumer that holds it")
 
 
 def _as_ours(error: BaseException) -> LogboomError:

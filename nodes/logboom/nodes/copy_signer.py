@@ -1,7 +1,7 @@
 """The handler of SIGNCOPIES: receipts for copies of messages that this broker holds as their leader.
 
 A copy for a group is that of any message that its user may read. One for a subscription is that of a
-message that a consumer of the subscription holds, so nobody delivers again what is acknowledged.
+message that a consumer of the user holds, so nobody delivers again what is acknowledged, or not its own.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class CopySigner(Service):
     def sign(self, peer: PeerSession, message: SignCopies, turn: BrokerTurn) -> None:
         """Answer with receipts of the first messages that are asked for."""
         try:
-            receipts = self._receipts(message, turn.now.wall_ms)
+            receipts = self._receipts(peer.user, message, turn.now.wall_ms)
         except LogboomError as error:
             turn.refuse(peer.address, message.id, error)
             return
         turn.answer(peer.address, CopiesSigned(message.id, receipts))
 
-    def _receipts(self, message: SignCopies, wall_ms: int) -> list[bytes]:
+    def _receipts(self, user: str, message: SignCopies, wall_ms: int) -> list[bytes]:
         if not 1 <= len(message.offsets) <= MAX_SIGNED:
             text = f"receipts for {len(message.offsets)} copies: ask for 1 to {MAX_SIGNED}"
             raise InvalidRequest(text)
@@ -77,13 +77,17 @@ class CopySigner(Service):
         if fault is not None:
             raise InvalidRequest(fault)
         replica, _ = self._access.led(message)
-        most, held = self._holds(replica, message)
+        most, held = self._holds(replica, user, message)
         receipts = []
         for offset, row in self._rows(replica, message.offsets[:most], held):
-            receipts.append(b"" if row is None else self._receipt(message, offset, row, wall_ms))
+            receipts.append(
+                b"" if row is None else self._receipt(user, message, offset, row, wall_ms)
+            )
         return receipts
 
-    def _holds(self, replica: Replica, message: SignCopies) -> tuple[int, Callable[[int], bool]]:
+    def _holds(
+        self, replica: Replica, user: str, message: SignCopies
+    ) -> tuple[int, Callable[[int], bool]]:
         """Return whether a message, by its offset, may have a copy now; and of how many to look."""
         source = subscription_of(RETRY_PREFIX + message.owner)
         if source is None or message.topic == DLQ_PREFIX + message.owner:
@@ -91,8 +95,9 @@ class CopySigner(Service):
         served = self._subscriptions.served.get((replica.key, source[1]))
         if served is None or served.stale:
             return MAX_SIGNED, lambda _: False
-        dispatcher = served.dispatcher
-        return max(1, MAX_LOOKUPS // max(1, len(dispatcher.consumers))), dispatcher.is_held
+        own = [name for name, session in served.sessions.items() if session.user == user]
+        most = max(1, MAX_LOOKUPS // max(1, len(own)))
+        return most, lambda offset: served.dispatcher.is_held(offset, own)
 
     def _rows(
         self, replica: Replica, offsets: list[int], held: Callable[[int], bool]
@@ -125,7 +130,9 @@ class CopySigner(Service):
             place = f"{replica.topic}/{replica.queue}"
             raise Unavailable(f"message {offset} of {place} cannot be read: {error}") from error
 
-    def _receipt(self, message: SignCopies, offset: int, row: Row, wall_ms: int) -> bytes:
+    def _receipt(
+        self, user: str, message: SignCopies, offset: int, row: Row, wall_ms: int
+    ) -> bytes:
         _, key, value, tag, headers, timestamp_ms = row
         copied = CopiedMessage(key, value, tag, headers or {}, timestamp_ms)
         origin = f"{message.topic}/{message.queue}/{offset}".encode()
@@ -134,4 +141,4 @@ class CopySigner(Service):
             named, source = parse_origin(origin), subscription_of(RETRY_PREFIX + message.owner)
             if named is None or (source is not None and named[0] != source[0]):
                 return b""
-        return self._signer.sign(message.owner, origin, copied, wall_ms)
+        return self._signer.sign(user, message.owner, origin, copied, wall_ms)

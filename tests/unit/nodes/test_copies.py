@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from logboom.nodes import copy_signer
+from logboom.wire.access.access_rules import UserKey, UserView, principal_of
 from logboom.wire.batch import encode_batch
 from logboom.wire.copy_receipts import (
     ATTEMPT_HEADER,
@@ -26,9 +27,10 @@ from logboom.wire.subscription_messages import Receive, Subscribe, SubscriptionC
 from logboom.wire.transactions import HALF, TransactionId
 from logboom.wire.view import QueueView, TopicConfig, TopicView
 from tests.unit.nodes.rig import ME, Peer, Rig, produce
-from tests.unit.nodes.test_users_at_brokers import Right, alice, allow, refused
+from tests.unit.nodes.test_users_at_brokers import Right, alice, allow, refused, rules
 from tests.unit.wire.batches import sealed
 
+OTHER_KEY = UserKey("desktop", "m" * 40, 0)
 READER: list[Right] = [("read", "topic", "flights"), ("read", "group", "g")]
 TOPICS = ("flights", "%RETRY%g", "%DLQ%g", "%RETRY%flights%s", "%DLQ%flights%s", "other")
 
@@ -233,6 +235,12 @@ def test_copies_for_a_subscription_are_of_what_a_consumer_holds() -> None:
     batch = copies(b"a", receipts=receipts[:1])
     assert send(rig, peer, "%RETRY%flights%s", batch) == ""
     assert send(rig, peer, "%RETRY%g", batch) != ""
+    # Another user of the same rights has no such consumer, and nothing of a receipt that it reads.
+    mallory = UserView("mallory", [OTHER_KEY], rules=rules(("read", "topic", "flights")))
+    allow(rig, ("read", "topic", "flights"), others=[mallory])
+    other = rig.client("mallory-1", principal_of("mallory", OTHER_KEY))
+    assert receipts_of(sign(other, 0, owner="flights%s")) == [b""]
+    assert send(rig, other, "%RETRY%flights%s", batch) == "FORBIDDEN"
     # Nobody holds dead letters, and a copy in the retries names a message of its topic alone.
     for origin, signed in ((b"flights/0/0", True), (b"other/0/0", False)):
         rig, peer = bench(("read", "topic", "flights"), ("manage", "topic", "flights"))

@@ -38,12 +38,12 @@ def copied(receipt: bytes, origin: bytes = b"orders/0/5", **changes: Any) -> Cop
 def test_a_copy_is_proven_by_its_receipt_whatever_it_says_of_its_failures(key: bytes) -> None:
     signer = ReceiptSigner(key)
     before = MESSAGE._replace(headers={**MESSAGE.headers, CAUSE: b"of an earlier copy"})
-    receipt = signer.sign("g", b"orders/0/5", before, NOW)
+    receipt = signer.sign("ann", "g", b"orders/0/5", before, NOW)
     for later_ms in (-VALID_MS, 0, VALID_MS):
-        assert signer.proves("g", copied(receipt), NOW + later_ms)
-    assert not signer.proves("g", copied(receipt), NOW + VALID_MS + 1)
-    assert not signer.proves("g", copied(receipt), NOW - VALID_MS - 1)
-    assert not ReceiptSigner(b"another key").proves("g", copied(receipt), NOW)
+        assert signer.proves("ann", "g", copied(receipt), NOW + later_ms)
+    assert not signer.proves("ann", "g", copied(receipt), NOW + VALID_MS + 1)
+    assert not signer.proves("ann", "g", copied(receipt), NOW - VALID_MS - 1)
+    assert not ReceiptSigner(b"another key").proves("ann", "g", copied(receipt), NOW)
 
 
 @pytest.mark.parametrize(
@@ -64,17 +64,18 @@ def test_a_copy_is_proven_by_its_receipt_whatever_it_says_of_its_failures(key: b
     ids=str,
 )
 def test_a_receipt_proves_no_other_message(changes: dict[str, Any]) -> None:
-    receipt = SIGNER.sign("g", b"orders/0/5", MESSAGE, NOW)
-    assert SIGNER.proves("g", copied(receipt), NOW)
-    assert not SIGNER.proves("g", copied(receipt, **changes), NOW)
+    receipt = SIGNER.sign("ann", "g", b"orders/0/5", MESSAGE, NOW)
+    assert SIGNER.proves("ann", "g", copied(receipt), NOW)
+    assert not SIGNER.proves("ann", "g", copied(receipt, **changes), NOW)
 
 
 def test_a_receipt_proves_nothing_of_another_owner_or_time_and_none_proves_nothing() -> None:
-    receipt = SIGNER.sign("g", b"orders/0/5", MESSAGE, NOW)
-    assert not SIGNER.proves("h", copied(receipt), NOW)
+    receipt = SIGNER.sign("ann", "g", b"orders/0/5", MESSAGE, NOW)
+    assert not SIGNER.proves("ann", "h", copied(receipt), NOW)
+    assert not SIGNER.proves("eve", "g", copied(receipt), NOW)
     later = (NOW + 1).to_bytes(8, "big") + receipt[8:]
     for forged in (b"", later, receipt[:-1], receipt + b"\0", receipt[:8]):
-        assert not SIGNER.proves("g", copied(forged), NOW)
+        assert not SIGNER.proves("ann", "g", copied(forged), NOW)
 
 
 @pytest.mark.parametrize(

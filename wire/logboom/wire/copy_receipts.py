@@ -2,8 +2,8 @@
 
 A copy says in its headers of which message it is one. A broker believes that of a user only with
 the receipt of a broker that holds the message, or if the user may write the original's topic. A
-receipt is made with a key that brokers alone have; it names the group or subscription, the origin,
-and the content, and counts for some minutes. Pure.
+receipt is made with a key that brokers alone have; it names the user, the group or subscription, the
+origin and the content, and counts for some minutes. Pure.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CopiesSigned(WireMessage, array_like=True):
     """Receipts of the first messages asked for, at least of one; ask again for the others."""
 
     receipts: list[bytes]
-    """Empty: the message is not there any more, or no consumer of the subscription holds it."""
+    """Empty: the message is not there any more, or the user has no consumer that holds it."""
 
 
 class CopiedMessage(NamedTuple):
@@ -79,24 +79,29 @@ class ReceiptSigner:
     def __init__(self, cluster_key: bytes) -> None:
         self._key = hmac.new(cluster_key, b"logboom copies", hashlib.sha256).digest()
 
-    def sign(self, owner: str, origin: bytes, message: CopiedMessage, wall_ms: int) -> bytes:
-        """Return the receipt for a message, at a wall time."""
+    def sign(
+        self, user: str, owner: str, origin: bytes, message: CopiedMessage, wall_ms: int
+    ) -> bytes:
+        """Return the receipt with which a user may copy a message, at a wall time."""
         time = max(0, wall_ms).to_bytes(_TIME_BYTES, "big")
-        return time + self._mac(time, owner, origin, message)
+        return time + self._mac(time, (user, owner), origin, message)
 
-    def proves(self, owner: str, message: CopiedMessage, wall_ms: int) -> bool:
-        """Return True if a copy has a receipt for its owner, origin and content that still counts."""
+    def proves(self, user: str, owner: str, message: CopiedMessage, wall_ms: int) -> bool:
+        """Return True if a copy has the receipt of its user for its owner, origin and content, and
+        that still counts."""
         receipt = message.headers.get(RECEIPT, b"")
         time, mac = receipt[:_TIME_BYTES], receipt[_TIME_BYTES:]
         if len(mac) != _MAC_BYTES or abs(wall_ms - int.from_bytes(time, "big")) > VALID_MS:
             return False
-        expected = self._mac(time, owner, message.headers.get(ORIGIN, b""), message)
+        expected = self._mac(time, (user, owner), message.headers.get(ORIGIN, b""), message)
         return hmac.compare_digest(expected, mac)
 
-    def _mac(self, time: bytes, owner: str, origin: bytes, message: CopiedMessage) -> bytes:
+    def _mac(
+        self, time: bytes, of: tuple[str, str], origin: bytes, message: CopiedMessage
+    ) -> bytes:
         key, value, tag, headers, timestamp_ms = message
         own = sorted(each for each in headers.items() if each[0] not in OWN_HEADERS)
-        text = _encode((time, owner, origin, key, value, tag, own, timestamp_ms))
+        text = _encode((time, of, origin, key, value, tag, own, timestamp_ms))
         return hashlib.blake2b(text, key=self._key, digest_size=_MAC_BYTES).digest()
 
 

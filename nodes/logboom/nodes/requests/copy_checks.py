@@ -61,7 +61,7 @@ class CopyChecker:
             fault = headers_fault(copied.headers)
             if fault is not None:
                 raise InvalidRequest(f"no copy for {message.topic!r}: {fault}")
-            if self._signer.proves(owner, copied, wall_ms):
+            if self._signer.proves(peer.user, owner, copied, wall_ms):
                 continue
             origin = parse_origin(copied.headers.get(ORIGIN, b""))
             topic = "" if origin is None else origin[0]

@@ -39,11 +39,21 @@ class HeldReceive(NamedTuple):
 class ConsumerSession:
     """One attached consumer, as its requests describe it."""
 
-    __slots__ = ("active", "heard", "held", "number", "owner", "session", "settled")
+    __slots__ = ("active", "heard", "held", "number", "owner", "session", "settled", "user")
 
-    def __init__(self, session: int, now: float, owner: int = 0, *, settled: bool = False) -> None:
+    def __init__(
+        self,
+        session: int,
+        now: float,
+        owner: int = 0,
+        *,
+        settled: bool = False,
+        user: str = "",
+    ) -> None:
         self.session = session
         self.owner = owner
+        self.user = user
+        """Who has attached it; "" on an open listener."""
         self.settled = settled
         """True once the consumer is attached to all queues, as it has asked for messages here."""
         self.number = 0

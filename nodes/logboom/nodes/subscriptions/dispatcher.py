@@ -194,9 +194,10 @@ class Dispatcher(ABC):
             when = min(when, max(rate.next_at(self._now) for rate in self._rates))
         return when
 
-    def is_held(self, offset: int) -> bool:
-        """Return True if a consumer holds a message."""
-        return any(offset in consumer.held for consumer in self.consumers.values())
+    def is_held(self, offset: int, names: Sequence[str]) -> bool:
+        """Return True if one of these consumers holds a message."""
+        known = (self.consumers.get(name) for name in names)
+        return any(offset in consumer.held for consumer in known if consumer is not None)
 
     def unready(self, name: str) -> None:
         """Send nothing to a consumer before its next `GrantPermits`, since it no longer waits."""

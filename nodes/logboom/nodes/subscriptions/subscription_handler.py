@@ -215,7 +215,7 @@ class SubscriptionHandler(Service):
                     raise unknown_consumer(name)
                 self._service.detach(served, name, turn, unknown_consumer(name))
             served.sessions[name] = ConsumerSession(
-                session, turn.mono, message.owner, settled=message.again
+                session, turn.mono, message.owner, settled=message.again, user=peer.user
             )
             ranges = None if message.ranges is None else tuple(message.ranges)
             try:
