@@ -21,8 +21,8 @@ from logboom.wire.commands import (
     RegisterBroker,
 )
 from logboom.wire.endpoints import endpoint_fault
-from logboom.wire.errors import InvalidRequest, LogboomError, Refused, UnknownResource
-from logboom.wire.features import upgrade_text
+from logboom.wire.errors import Forbidden, InvalidRequest, LogboomError, Refused, UnknownResource
+from logboom.wire.features import COPIES_PROVEN, upgrade_text
 from logboom.wire.group_commands import AlterGroup, JoinGroup, SetTarget
 from logboom.wire.group_owners import strategy_fault
 from logboom.wire.messages import Propose
@@ -176,18 +176,20 @@ def refuse_proposal(
         if fault is not None:
             return InvalidRequest(f"{command.broker} advertises an address: {fault}")
     if peer.kind == "client":
-        error = _system_topic_error(command, cluster)
+        error = _system_topic_error(peer, command, cluster)
         if error is not None:
             return error
     fault = _strategy_fault(command, cluster.groups)
     return None if fault is None else InvalidRequest(fault)
 
 
-def _system_topic_error(command: AnyCommand, cluster: ClusterState) -> LogboomError | None:
+def _system_topic_error(
+    peer: PeerSession, command: AnyCommand, cluster: ClusterState
+) -> LogboomError | None:
     """Return why a client may not create or alter a topic of retries or dead letters, or None.
 
-    Consumers of a subscription create its two topics, if the topic exists; those of groups are
-    created by their coordinators.
+    Coordinators and leaders create them. Consumers of the release before create those of their
+    subscription, if the topic exists.
     """
     if not isinstance(command, CreateTopic | AlterTopic) or not is_reserved(command.name):
         return None
@@ -199,6 +201,14 @@ def _system_topic_error(command: AnyCommand, cluster: ClusterState) -> LogboomEr
         allowed = not name.startswith(RETRY_PREFIX)
     else:
         source = subscription_of(name)
+        if source is not None and peer.user and cluster.features >= COPIES_PROVEN:
+            return Forbidden(
+                f"brokers create {name!r} for the consumers of subscription {source[1]!r} "
+                "(MAKERETRYTOPICS): upgrade the client",
+                verb="manage",
+                kind="topic",
+                name=name,
+            )
         allowed = source is not None
         if source is not None and source[0] not in cluster.topics:
             text = unknown_topic_text(source[0])

@@ -11,7 +11,7 @@ from logboom.client import Client, Message, connect
 from logboom.deploy import embedded
 from logboom.deploy.embedded import Embedded
 from logboom.wire.access.access_rules import ResourceKind, Verb
-from logboom.wire.errors import Forbidden, LogboomError
+from logboom.wire.errors import Forbidden, LogboomError, Refused
 from tests.integration.users import new_credentials
 from tests.integration.waiting import wait_until
 
@@ -179,3 +179,25 @@ def take(consumer: Any) -> list[Message]:
 
     wait_until(came, "no message came")
     return found
+
+
+def test_a_reader_gets_topics_for_its_subscriptions_within_its_quota_alone(
+    secure: Embedded, root: Client
+) -> None:
+    fill(root, "parcels")
+    options: dict[str, Any] = {"type": "shared", "start": "first", "max_attempts": 2}
+    with user(secure, root, "tom", "parcels") as tom:
+        with pytest.raises(Forbidden):
+            tom.admin.create_topic("%RETRY%parcels%mine", queues=1024)
+        root.admin.set_quota("tom", topics=2)
+        with tom.subscribe("parcels", subscription="one", **options) as consumer:
+            take(consumer)
+        made = {each.name: each for each in root.admin.topics() if "parcels%one" in each.name}
+        assert sorted(made) == ["%DLQ%parcels%one", "%RETRY%parcels%one"]
+        assert {(len(each.queues), each.owner) for each in made.values()} == {(1, "tom")}
+        with (
+            pytest.raises(Refused, match="quota"),
+            tom.subscribe("parcels", subscription="two", **options) as consumer,
+        ):
+            consumer.poll(timeout_s=1)
+        assert not [each.name for each in root.admin.topics() if "parcels%two" in each.name]

@@ -34,6 +34,7 @@ from logboom.wire.errors import (
     UnknownResource,
     error_for,
 )
+from logboom.wire.features import COPIES_PROVEN
 from logboom.wire.group_commands import AlterGroup, DeleteGroup, JoinGroup, ResetOffsets
 from logboom.wire.group_view import GroupConfig
 from logboom.wire.messages import (
@@ -425,11 +426,33 @@ def test_a_kick_is_audited_with_its_result() -> None:
     ]
 
 
-def test_a_reader_creates_the_topics_of_a_subscription_in_the_shape_that_the_server_chooses() -> (
-    None
-):
+def before_proofs() -> UserDesk:
+    """A cluster with a topic, whose upgrade is not finalized: older clients are about."""
     desk = UserDesk()
     desk.topic("orders")
+    desk.core.cluster.features = COPIES_PROVEN - 1
+    return desk
+
+
+@pytest.mark.parametrize("name", ["%RETRY%orders%billing", "%DLQ%orders%billing"])
+def test_brokers_create_the_topics_of_subscriptions_and_users_do_not(name: str) -> None:
+    desk = UserDesk()
+    desk.topic("orders")
+    for verb in ("read", "manage"):
+        desk.rule("alice", verb, "topic", "*")
+    refused = desk.command("alice", created(name))
+    assert isinstance(refused, Forbidden)
+    assert "upgrade the client" in refused.text
+    desk.propose(AlterUser("alice", None, None, Quota(topics=1), 0))
+    for code in ("", "TOPIC_EXISTS"):
+        command = CreateTopic(name, 1, 1, TopicConfig(), 0, "alice")
+        assert desk.group.propose(command, "broker").code == code
+    command = CreateTopic("%RETRY%orders%other", 1, 1, TopicConfig(), 0, "alice")
+    assert desk.group.propose(command, "broker").code == "QUOTA_EXCEEDED"
+
+
+def test_consumers_of_the_release_before_create_topics_in_the_shape_of_the_server() -> None:
+    desk = before_proofs()
     desk.rule("alice", "read", "topic", "orders")
     greedy = TopicConfig(min_in_sync=1, retention_ms=-1, max_message_bytes=64 * 1024 * 1024)
     for name in ("%RETRY%orders%billing", "%DLQ%orders%billing"):
@@ -441,8 +464,7 @@ def test_a_reader_creates_the_topics_of_a_subscription_in_the_shape_that_the_ser
 
 
 def test_the_topics_of_a_subscription_count_against_the_quota_of_who_creates_them() -> None:
-    desk = UserDesk()
-    desk.topic("orders")
+    desk = before_proofs()
     desk.rule("alice", "read", "topic", "orders")
     desk.propose(AlterUser("alice", None, None, Quota(topics=2), 0))
     for number, code in enumerate(["", "", "QUOTA_EXCEEDED"]):
@@ -462,8 +484,7 @@ def test_the_topics_of_a_subscription_count_against_the_quota_of_who_creates_the
     ],
 )
 def test_no_other_name_of_the_system_is_created_by_a_user(name: str, code: str) -> None:
-    desk = UserDesk()
-    desk.topic("orders")
+    desk = before_proofs()
     desk.consumers("readers", "orders")
     for kind in ("topic", "group"):
         for verb in ("read", "manage"):

@@ -21,7 +21,7 @@ MESSAGES = """
     groupdescribed groupheartbeat groupjoin groupjoined groupleave grouprelease
     groupslisted groupssurveyed groupstatus groupstatustold halfended halvestocheck
     heartbeat heartbeatgranted hello kickconnection listconnections listdelayed
-    listgroups listunended needhello offsetfortime offsetfortimeresult offsets
+    listgroups listunended makeretrytopics needhello offsetfortime offsetfortimeresult offsets
     offsetsresult parkedchecked ping planbalance pong produce produced propose proposed
     prove pull pulled queuessurveyed raftframe readstate recall recalled receive
     removenameserver replicate replicated reportload restoreentries settled

@@ -101,6 +101,7 @@ from logboom.wire.subscription_messages import (
     AlterSubscription,
     DescribeSubscriptions,
     Detach,
+    MakeRetryTopics,
     Receive,
     SettleMessages,
     Subscribe,
@@ -315,6 +316,7 @@ REQUESTS: Final[Mapping[type[Struct], RequestRule]] = {
     SettleMessages: _topic("read"),
     Detach: _topic("read"),
     AlterSubscription: _topic("read"),
+    MakeRetryTopics: _topic("read"),
     DescribeSubscriptions: _topic("describe"),
     SurveyQueues: FILTERED,
     SurveyGroups: FILTERED,
@@ -365,7 +367,7 @@ COMMANDS: Final[Mapping[type[Struct], RequestRule]] = {
     RemoveBroker: ADMIN,
     DiscardLostTopic: ADMIN,
     CreateTopic: RequestRule(
-        "manage topic; for the topics of a subscription read topic", _create_topic
+        "manage topic; of a subscription's own, below features level 2, read topic", _create_topic
     ),
     AlterTopic: RequestRule("manage topic", _manage_topic),
     DeleteTopic: RequestRule("manage topic", _manage_topic),

@@ -184,6 +184,19 @@ class AlterSubscription(Request, array_like=True):
     topic_id: int = 0
 
 
+class MakeRetryTopics(Request, array_like=True):
+    """Create the topics of a subscription's retries and dead letters, if they are missing.
+
+    To the leader of queue 0 of the topic; answered by Done. Errors: NOT_LEADER, INVALID_NAME,
+    QUOTA_EXCEEDED, TOO_FEW_BROKERS, UNAVAILABLE.
+    """
+
+    topic: Name
+    queue: int
+    subscription: Name
+    topic_id: int = 0
+
+
 class DescribeSubscriptions(Request, array_like=True):
     """The subscriptions of a queue; to its leader. Answered by SubscriptionsDescribed."""
 
@@ -254,6 +267,7 @@ SubscriptionMessage = (
     | Settled
     | Detach
     | AlterSubscription
+    | MakeRetryTopics
     | DescribeSubscriptions
     | SubscriptionsDescribed
 )

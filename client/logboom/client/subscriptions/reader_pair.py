@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from logboom.client import flows
-from logboom.client.calls import CoreCall, FindTopic
+from logboom.client.calls import AskLeader, CoreCall, FindTopic
 from logboom.client.flows import Flow
 from logboom.client.groups.failed_messages import RetrySink
 from logboom.client.results import Message
@@ -18,8 +18,10 @@ from logboom.client.subscriptions.subscriber_state import (
     SubscriberOptions,
     SubscriberState,
 )
+from logboom.wire.base import WireMessage
 from logboom.wire.errors import AlreadyExists, InvalidRequest, UnknownResource
 from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX, subscription_name
+from logboom.wire.subscription_messages import MakeRetryTopics
 from logboom.wire.view import TopicConfig
 
 
@@ -157,12 +159,34 @@ def find_topics(
     if not options.config.max_attempts:
         return
     name = subscription_name(options.topic, options.subscription)
+    missing = []
     for topic in (DLQ_PREFIX + name, RETRY_PREFIX + name):
         try:
             yield FindTopic(topic, timeout)
-            continue
         except UnknownResource:
-            pass  # this is the first consumer, or the topic was deleted
+            missing.append(topic)  # this is the first consumer, or the topic was deleted
+    if missing:
+        yield from _make_topics(options, missing, wall_ms, timeout)
+    for topic in missing:
+        yield FindTopic(topic, timeout)
+
+
+def _make_topics(
+    options: SubscriberOptions, missing: list[str], wall_ms: int, timeout: float
+) -> Flow[None]:
+    """Have the topics of a subscription created, by the leader of queue 0 if it knows how."""
+
+    def message(left: int) -> WireMessage:
+        return MakeRetryTopics(0, left, options.topic, 0, options.subscription)
+
+    try:
+        yield AskLeader(options.topic, 0, message, timeout)
+    except InvalidRequest as error:
+        if error.code != "UNKNOWN_TYPE":
+            raise
+    else:
+        return
+    # The leader is of the release before.
+    for topic in missing:
         with contextlib.suppress(AlreadyExists):  # another consumer was faster
             yield from flows.create_topic(topic, 1, 0, TopicConfig(), wall_ms, timeout)
-        yield FindTopic(topic, timeout)
