@@ -35,7 +35,7 @@ VALID_MS: Final = 15 * 60_000
 """Milliseconds for which a receipt counts, by the clocks of two brokers."""
 MAX_SIGNED: Final = 500
 """Maximum messages of one request for receipts."""
-MAX_COPIES: Final = 2_000
+MAX_COPIES: Final = 1_000
 """Maximum copies in one batch: each is checked while other requests wait."""
 _TIME_BYTES: Final = 8
 _MAC_BYTES: Final = 16

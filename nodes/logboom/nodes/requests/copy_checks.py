@@ -7,11 +7,12 @@ message in the original's name, for which the user needs the right to write the 
 
 from __future__ import annotations
 
+from itertools import repeat
+
 from logboom.nodes.broker_context import BrokerContext
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.access_requirements import Requirement
 from logboom.wire.batch import open_batch
-from logboom.wire.columns import Columns
 from logboom.wire.copy_receipts import (
     MAX_COPIES,
     ORIGIN,
@@ -53,11 +54,15 @@ class CopyChecker:
             text = f"a batch of {head.count} copies: send at most {MAX_COPIES} together"
             raise InvalidRequest(text, "TOO_LARGE", limit=MAX_COPIES)
         columns = open_batch(batch, head)
-        _check_maps(columns)
+        encoded = columns.encoded_headers() or repeat(None)
         owner = group_of(message.topic) or ""
         writable: dict[str, None] = {}
-        for _, key, value, tag, headers, timestamp_ms in columns.iter_rows():
+        for row, stored in zip(columns.iter_rows(), encoded, strict=False):
+            _, key, value, tag, headers, timestamp_ms = row
             copied = CopiedMessage(key, value, tag, headers or {}, timestamp_ms)
+            if stored is not None and map_length(stored) != len(copied.headers):
+                # Clients would not agree which of them counts.
+                raise InvalidRequest("a copy has two headers of one name: leave one out")
             fault = headers_fault(copied.headers)
             if fault is not None:
                 raise InvalidRequest(f"no copy for {message.topic!r}: {fault}")
@@ -88,11 +93,3 @@ class CopyChecker:
             kind="topic",
             name=topic,
         )
-
-
-def _check_maps(columns: Columns) -> None:
-    """Refuse headers with a name twice: clients would not agree which of them counts."""
-    encoded = columns.encoded_headers() or ()
-    for each, headers in zip(encoded, columns.all_headers(), strict=False):
-        if each is not None and map_length(each) != len(headers or ()):
-            raise InvalidRequest("a copy has a header twice, which none has: leave one out")
