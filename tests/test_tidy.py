@@ -191,7 +191,7 @@ ROOMS: dict[str, str] = {
         authenticator connection_info credentials features group_messages head operation_commands operation_messages sight snapshot_desk survey_messages
         packing validation
         cursor_deltas rocksdb_log transactions unpacking
-        columns manifest_file parking view
+        columns manifest_file message_sizes parking view
         backup_messages batch commands filters group_routes restart_check routes told_endpoints
         arrow_batches health messages name_servers
         access_requirements config_requests frames hello internal_topics
@@ -212,7 +212,7 @@ ROOMS: dict[str, str] = {
         server
     """,
     "nodes": """
-        config log request_times
+        config log opened_bytes request_times
         disk turn
         cluster quotas replica
         broker_context

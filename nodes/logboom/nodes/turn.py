@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from logboom.nodes.log.storage import WriteSet
+from logboom.nodes.opened_bytes import OpenedBytes
 from logboom.nodes.request_times import RequestTimes
 from logboom.wire.acceptor import PeerSession, error_frames
 from logboom.wire.actor import Effects, Instant, PeerAddress, Send
@@ -38,6 +39,7 @@ class BrokerTurn:
         "meter",
         "mono",
         "now",
+        "opened",
         "out",
         "read",
         "refusal",
@@ -69,6 +71,8 @@ class BrokerTurn:
         """The batches of the request that is being served."""
         self.read = 0
         """Bytes of batches read for pulls."""
+        self.opened = OpenedBytes()
+        """Bytes of batches that were opened at requests."""
         self.refusal = ""
         """Code of the latest refusal."""
         self.unsent_bytes: dict[PeerAddress, int] = {}

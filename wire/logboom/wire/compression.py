@@ -8,6 +8,7 @@ threads never share one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
@@ -18,6 +19,12 @@ from logboom.wire.errors import DamagedBatch, InvalidRequest
 
 ZSTD_LEVEL: Final[int] = 3
 """Zstandard's default level; above it a Python producer waits for the compressor."""
+
+LEAST_WINDOW: Final[int] = 8 * 1024 * 1024
+"""Window of a Zstandard frame that is accepted for any body, in bytes: its usual levels have less."""
+
+LEAST_OPENED: Final[int] = 128 * 1024
+"""Bytes of a Zstandard frame that are decompressed at once: its largest block."""
 
 
 _idle_compressors: list[zstandard.ZstdCompressor] = []
@@ -76,6 +83,39 @@ def decompress(codec: Codec, stored: bytes | memoryview, plain_length: int) -> b
             "fetch the batch again"
         )
     return plain
+
+
+def decompress_start(
+    codec: Codec,
+    stored: bytes | memoryview,
+    plain_length: int,
+    length: int,
+    opens: Callable[[int], None],
+) -> memoryview:
+    """Return the first `length` of the `plain_length` bytes in `stored`, or more of them.
+
+    `opens` is called with the number of bytes before they are decompressed, and may raise.
+
+    Raises:
+        DamagedBatch: `stored` is not of the codec, or too short.
+    """
+    if codec is Codec.NONE:
+        return memoryview(stored)
+    if codec is not Codec.ZSTD or 2 * length > plain_length:
+        opens(plain_length)
+        return memoryview(decompress(codec, stored, plain_length))
+    # A frame may state a window beyond what it holds, for which memory would be taken.
+    window = max(LEAST_WINDOW, plain_length)
+    opens(max(length, LEAST_OPENED))
+    try:
+        with zstandard.ZstdDecompressor(max_window_size=window).stream_reader(stored) as reader:
+            start = reader.read(length)
+    except zstandard.ZstdError as error:
+        text = f"batch body is not a Zstandard frame: {error}; encode it again"
+        raise DamagedBatch(text) from error
+    if len(start) < length:
+        raise DamagedBatch(f"batch body ends after {len(start)} bytes: encode it again")
+    return memoryview(start)
 
 
 def _lz4(stored: bytes | memoryview, plain_length: int) -> bytes:

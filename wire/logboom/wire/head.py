@@ -27,6 +27,10 @@ MAX_BODY: Final[int] = 64 * 1024 * 1024
 MAX_COUNT: Final[int] = 1 << 20
 """Maximum number of messages in a batch: a body of empty values would decompress to millions."""
 
+MAX_PRODUCED_COUNT: Final[int] = 1 << 16
+"""Maximum number of messages in a batch that a broker takes from a producer: each of them costs
+whoever opens the batch, however few bytes it has."""
+
 MAGIC: Final[bytes] = b"LGB"
 """First three bytes of the head."""
 

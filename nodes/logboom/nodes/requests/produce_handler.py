@@ -23,12 +23,13 @@ from logboom.nodes.requests.copy_checks import CopyChecker
 from logboom.nodes.requests.transaction_checks import check_open, check_transaction
 from logboom.nodes.turn import BrokerTurn, Handler, Service
 from logboom.wire.acceptor import PeerSession
-from logboom.wire.batch import open_batch, validate_batch
+from logboom.wire.batch import validate_batch
+from logboom.wire.compression import Codec
 from logboom.wire.errors import InvalidRequest, LogboomError, NotEnoughReplicas, Unavailable
-from logboom.wire.frames import Frame
-from logboom.wire.head import BatchHead
+from logboom.wire.head import MAX_PRODUCED_COUNT, BatchHead
 from logboom.wire.internal_topics import message_limit
-from logboom.wire.messages import Acks, Produce, Produced
+from logboom.wire.message_sizes import find_oversized
+from logboom.wire.messages import FRAME_ROOM_BYTES, Acks, Produce, Produced
 from logboom.wire.names import is_reserved
 from logboom.wire.parking import AT_ONCE, check_due
 
@@ -62,6 +63,8 @@ class ProduceHandler(Service):
             context.routes, lambda: ((replica.topic, replica.size) for replica in queues)
         )
         self._stats = context.stats
+        self._max_plain_bytes = context.config.max_request_bytes + 2 * FRAME_ROOM_BYTES
+        """What an uncompressed batch may have in a frame that this broker receives."""
         self._refusal = refusal
         self._appended = appended
 
@@ -102,8 +105,16 @@ class ProduceHandler(Service):
             check_transaction(transaction, message)
         topic = self._routes.topics[message.topic]
         config = topic.config
+        if head.count > MAX_PRODUCED_COUNT or head.plain_length > self._max_plain_bytes:
+            raise self._too_much(head)
         if head.plain_length > config.max_message_bytes:
-            _check_sizes(batch, head, message_limit(topic))
+            limit = message_limit(topic)
+            opens: Callable[[int], None] = _ignore
+            if head.codec is not Codec.NONE:
+                opens = turn.opened.begin(peer.user or address)
+            oversized = find_oversized(batch, head, limit, opens)
+            if oversized is not None:
+                raise _too_large(oversized, limit)
         if is_reserved(message.topic):
             self._copies.check(peer, message, batch, head, turn.now.wall_ms)
         self.check_acks(message.acks, leading, turn.mono)
@@ -156,6 +167,19 @@ class ProduceHandler(Service):
         )
         self.wait(replica, leading, waiting, message.acks, turn)
         self._appended(replica)
+
+    def _too_much(self, head: BatchHead) -> InvalidRequest:
+        """Return the refusal of a batch for what it opens to; nothing of it has been opened."""
+        if head.count > MAX_PRODUCED_COUNT:
+            limit = MAX_PRODUCED_COUNT
+            text = f"a batch of {head.count} messages; a broker takes {limit}: send smaller batches"
+        else:
+            limit = self._max_plain_bytes
+            text = (
+                f"a batch that opens to {head.plain_length} bytes; this broker takes {limit}: send "
+                "smaller batches (max_batch_bytes), or raise max_request_bytes of the brokers"
+            )
+        return InvalidRequest(text, "TOO_LARGE", limit=limit)
 
     def check_acks(self, acks: Acks, leading: Leadership, now: float) -> None:
         """Check that a batch can become as safe as requested.
@@ -252,15 +276,14 @@ def _answer_up_to(line: deque[PendingProduce], safe: Position, turn: BrokerTurn)
         _answer(line.popleft(), turn)
 
 
-def _check_sizes(batch: Frame, head: BatchHead, limit: int) -> None:
-    """Refuse a message larger than the topic allows; reads only batches that could hold one."""
-    columns = open_batch(batch, head)
-    pairs = zip(columns.values(), columns.keys(), strict=True)
-    largest = max(len(value or b"") + len(key or b"") for value, key in pairs)
-    if largest > limit:
-        raise InvalidRequest(
-            f"a message of {largest} bytes; the topic takes at most "
-            f"{limit}: send smaller ones, or raise max_message_bytes",
-            "TOO_LARGE",
-            limit=limit,
-        )
+def _ignore(_size: int) -> None:
+    return
+
+
+def _too_large(size: int, limit: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"a message of {size} bytes; the topic takes at most "
+        f"{limit}: send smaller ones, or raise max_message_bytes",
+        "TOO_LARGE",
+        limit=limit,
+    )

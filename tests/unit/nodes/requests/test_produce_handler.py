@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
+import tracemalloc
+from collections.abc import Callable
+
 import pytest
 
 from logboom.nodes.log.keys import Position
-from logboom.wire.actor import Effects
+from logboom.wire.actor import Effects, Received
 from logboom.wire.batch import encode_batch, encode_control
 from logboom.wire.errors import LogboomError
-from logboom.wire.head import ControlKind
-from logboom.wire.messages import Acks, Produced
+from logboom.wire.frames import decode
+from logboom.wire.head import MAX_PRODUCED_COUNT, ControlKind
+from logboom.wire.messages import Acks, Failure, Produced
 from logboom.wire.view import TopicConfig
 from tests.sim.world.storage import SimulatedStorage
 from tests.unit.nodes.rig import ME, Rig, batch, produce, pull
@@ -176,3 +181,77 @@ def test_a_topic_that_is_gone_is_told_from_one_not_heard_of_yet() -> None:
     with pytest.raises(LogboomError) as caught:
         client.answer()
     assert caught.value.code == "UNKNOWN_TOPIC"
+
+
+def test_a_batch_that_opens_to_very_many_messages_is_refused_unopened() -> None:
+    rig = Rig()
+    rig.lead()
+    many = encode_batch([b""] * (MAX_PRODUCED_COUNT + 1), now_ms=1, codec="zstd")
+    assert len(many) < 500
+    assert code(rig, [many]) == "TOO_LARGE"
+    client = rig.client()
+    client.ask(produce(), [encode_batch([b""] * MAX_PRODUCED_COUNT, now_ms=1, codec="zstd")])
+    assert client.answer().base_offset == 0
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_a_batch_that_opens_to_more_than_a_request_may_have_is_refused_unopened(codec: str) -> None:
+    rig = Rig()
+    rig.lead(config=TopicConfig(retention_ms=-1, max_message_bytes=64 * 1024 * 1024))
+    large = encode_batch([bytes(1024)] * 32 * 1024, now_ms=1, codec=codec)
+    assert len(large) < 400_000
+    tracemalloc.start()
+    assert code(rig, [large]) == "TOO_LARGE"
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * 1024 * 1024
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+def test_a_look_for_a_message_that_is_too_large_costs_little(codec: str) -> None:
+    """In time and in memory, whatever the batch opens to."""
+    rig = Rig()
+    rig.lead()
+    count = MAX_PRODUCED_COUNT
+    batch = encode_batch([bytes(40)] * count, [bytes(60)] * count, now_ms=1, codec=codec)
+    client = rig.client()
+    loop = min(_thread_time(lambda: sum(range(400_000))) for _ in range(5))
+    tracemalloc.start()
+    client.ask(produce(), [batch])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert client.answer().base_offset == 0
+    assert peak < 20 * 1024 * 1024
+    times = [_thread_time(lambda: client.ask(produce(), [batch])) for _ in range(3)]
+    assert min(times) < 3 * loop
+
+
+def test_one_turn_opens_a_bounded_number_of_bytes_for_one_peer() -> None:
+    """Each of them is within its bounds; the rest is refused, and accepted in another turn."""
+    rig = Rig()
+    rig.lead()
+    large = encode_batch([bytes(30_000)] * 100, [bytes(45_000)] * 100, now_ms=1, codec="zstd")
+    assert len(large) < 4_000
+    sender, other = rig.client("sender"), rig.client("other")
+    out = Effects()
+    for _ in range(100):
+        sender.session.request(produce(), [large], None, rig.mono + 5, out, rig.mono)
+    bystander = Effects()
+    other.session.request(produce(), [large], None, rig.mono + 5, bystander, rig.mono)
+    sends = [*out.sends, *bystander.sends]
+    addresses = [sender.address] * 100 + [other.address]
+    events = [Received(at, send.frames) for at, send in zip(addresses, sends, strict=True)]
+    effects = rig.turn(*events)
+    refused = [decode(send.frames) for send in effects.sends if send.peer == sender.address]
+    assert [each.code for each in refused if isinstance(each, Failure)] == ["BUSY"] * 97
+    assert len(refused) == 97
+    assert not [send for send in effects.sends if send.peer == other.address]
+    assert rig.replica().end == Position(400)
+    sender.ask(produce(), [large])
+    assert rig.replica().end == Position(500)
+
+
+def _thread_time(act: Callable[[], object]) -> float:
+    start = time.thread_time()
+    act()
+    return time.thread_time() - start
