@@ -46,6 +46,7 @@ class BrokerTurn:
         "stats",
         "times",
         "unsent_bytes",
+        "woken",
         "writes",
     )
 
@@ -77,6 +78,8 @@ class BrokerTurn:
         """Code of the latest refusal."""
         self.unsent_bytes: dict[PeerAddress, int] = {}
         """Bytes that peers heard in this turn have not taken yet, if there are any."""
+        self.woken = 0
+        """Held requests that were looked at."""
 
     def answer(
         self, address: PeerAddress, message: WireMessage, batches: Sequence[Frame] = ()

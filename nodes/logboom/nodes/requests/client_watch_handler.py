@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from logboom.nodes.requests.held_shares import HeldShares
 from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
 from logboom.wire.acceptor import Acceptor, PeerSession
@@ -54,7 +55,7 @@ class ClientWatchHandler(Service):
         self._in_touch = in_touch
         self._securities = securities
         self._acceptor = acceptor
-        self._holds: Holds[None, Watch] = Holds()
+        self._holds: Holds[None, Watch] = Holds(HeldShares(acceptor.peer))
         self._changes: deque[tuple[int, str]] = deque()
         self._floor = -1
         """Deltas are possible from this version on."""
@@ -74,13 +75,13 @@ class ClientWatchHandler(Service):
         """Answer or hold a client's WATCH."""
         address = peer.address
         if not self._answer(address, message, turn, ripe=False):
+            wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS) / 1000
             try:
-                self._holds.check_room()
+                hold = self._holds.checked(Hold(address, message, turn.mono + wait))
             except LogboomError as error:
                 turn.refuse(address, message.id, error)
                 return
-            wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS) / 1000
-            self._holds.add(None, message.id, Hold(address, message, turn.mono + wait))
+            self._holds.add(None, message.id, hold)
 
     def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
         """Answer the clients that wait for these changes."""

@@ -7,18 +7,15 @@ When a queue's HW moves, only the holds of that queue are woken.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable
-from typing import Final, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Iterable
+from itertools import islice
+from typing import Generic, NamedTuple, TypeVar
 
+from logboom.nodes.requests.held_shares import HeldShares, Share
 from logboom.wire.actor import PeerAddress
 from logboom.wire.base import WireMessage
-from logboom.wire.errors import LogboomError, Unavailable
+from logboom.wire.errors import LogboomError
 from logboom.wire.frames import encode
-
-MAX_HOLDS: Final = 100_000
-"""Requests of one kind that may wait; further ones are refused and have to be repeated."""
-MAX_HELD_BYTES: Final = 64 * 1024 * 1024
-"""The same limit in bytes, as received."""
 
 K = TypeVar("K", bound=Hashable)
 M = TypeVar("M", bound=WireMessage)
@@ -32,8 +29,8 @@ class Hold(NamedTuple, Generic[M]):
     deadline: float
     moved: bool = False
     """True if it has skipped batches while it waited."""
-    size: int = 0
-    """Bytes of the request, set by `Holds`."""
+    share: Share | None = None
+    """What it counts for, set when it first waits."""
     since: float = 0.0
     """When it began to wait."""
 
@@ -41,42 +38,57 @@ class Hold(NamedTuple, Generic[M]):
 class Holds(Generic[K, M]):
     """Waiting requests by what they wait for; a repeated request replaces its earlier copy."""
 
-    def __init__(self) -> None:
+    def __init__(self, shares: HeldShares | None = None) -> None:
+        """Make an empty table; `shares` may count what waits elsewhere, too."""
+        self._shares = HeldShares() if shares is None else shares
         self._by_key: dict[K, dict[tuple[PeerAddress, int], Hold[M]]] = {}
         self._deadlines: list[tuple[float, int, K, tuple[PeerAddress, int]]] = []
         self._count = 0
         self._pushed = 0
-        self._bytes = 0
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the waiting requests."""
-        return self._bytes
+        """Bytes of the waiting requests, and of all that share their bounds."""
+        return self._shares.size
 
-    def check_room(self) -> None:
-        """Check that one more request may wait.
+    def checked(self, hold: Hold[M]) -> Hold[M]:
+        """Return a hold with its share, if one more request of its peer may wait.
 
         Raises:
             Unavailable: BUSY, because too many wait.
         """
-        if self._count >= MAX_HOLDS or self._bytes >= MAX_HELD_BYTES:
-            raise Unavailable("too many requests wait at this node: ask again in a moment", "BUSY")
+        found = self._shared(hold)
+        if found.share is not None:
+            self._shares.check(found.share)
+        return found
+
+    def _shared(self, hold: Hold[M]) -> Hold[M]:
+        if hold.share is not None:
+            return hold
+        size = len(encode(hold.message)[0])
+        return hold._replace(share=self._shares.share_of(hold.address, size))
+
+    def _left(self, found: Iterable[Hold[M]]) -> None:
+        """Count holds that wait no longer."""
+        for hold in found:
+            self._count -= 1
+            if hold.share is not None:
+                self._shares.remove(hold.share)
 
     def add(self, key: K, number: int, hold: Hold[M]) -> None:
         """Let request `number` wait for `key` until its deadline."""
-        if not hold.size:
-            hold = hold._replace(size=len(encode(hold.message)[0]))
+        hold = self._shared(hold)
         waiting = self._by_key.setdefault(key, {})
         name = (hold.address, number)
         replaced = waiting.get(name)
-        if replaced is None:
-            self._count += 1
-        else:
-            self._bytes -= replaced.size
-        self._bytes += hold.size
+        if replaced is not None:
+            self._left((replaced,))
+        self._count += 1
+        if hold.share is not None:
+            self._shares.add(hold.share)
         waiting[name] = hold
         self._pushed += 1
         heapq.heappush(self._deadlines, (hold.deadline, self._pushed, key, name))
@@ -88,18 +100,29 @@ class Holds(Generic[K, M]):
         waiting = self._by_key.pop(key, None)
         if waiting is None:
             return []
-        self._count -= len(waiting)
         found = list(waiting.values())
-        self._bytes -= sum(hold.size for hold in found)
+        self._left(found)
         return found
+
+    def take_first(self, key: K, most: int) -> list[Hold[M]]:
+        """Remove and return up to `most` holds for `key`, in the order of their arrival."""
+        waiting = self._by_key.get(key, {})
+        if len(waiting) <= most:
+            return self.take(key)
+        found = [waiting.pop(name) for name in list(islice(waiting, most))]
+        self._left(found)
+        return found
+
+    def count_of(self, key: K) -> int:
+        """Return how many holds wait for `key`."""
+        return len(self._by_key.get(key, ()))
 
     def take_if(self, key: K, wanted: Callable[[M], bool]) -> list[Hold[M]]:
         """Remove and return the holds for `key` whose message is accepted."""
         waiting = self._by_key.get(key, {})
         names = [name for name, hold in waiting.items() if wanted(hold.message)]
         found = [waiting.pop(name) for name in names]
-        self._count -= len(found)
-        self._bytes -= sum(hold.size for hold in found)
+        self._left(found)
         if found and not waiting:
             del self._by_key[key]
         return found
@@ -114,17 +137,18 @@ class Holds(Generic[K, M]):
                 error = refusal(hold.address, hold.message)
                 if error is not None:
                     del waiting[name]
-                    self._count -= 1
-                    self._bytes -= hold.size
+                    self._left((hold,))
                     found.append((hold, error))
             if not waiting:
                 del self._by_key[key]
         return found
 
-    def expired(self, now: float) -> list[tuple[K, Hold[M]]]:
-        """Remove and return the holds that have expired."""
-        found = []
+    def expired(self, now: float, most: int | None = None) -> list[tuple[K, Hold[M]]]:
+        """Remove and return the holds that have expired, up to `most` of them."""
+        found: list[tuple[K, Hold[M]]] = []
         while self._deadlines and self._deadlines[0][0] <= now:
+            if most is not None and len(found) >= most:
+                break
             deadline, _, key, name = heapq.heappop(self._deadlines)
             waiting = self._by_key.get(key)
             hold = waiting.get(name) if waiting is not None else None
@@ -132,8 +156,7 @@ class Holds(Generic[K, M]):
             if waiting is None or hold is None or hold.deadline > deadline:
                 continue
             del waiting[name]
-            self._count -= 1
-            self._bytes -= hold.size
+            self._left((hold,))
             if not waiting:
                 del self._by_key[key]
             found.append((key, hold))

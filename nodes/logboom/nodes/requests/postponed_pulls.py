@@ -11,13 +11,16 @@ import heapq
 from collections import deque
 from typing import Final, NamedTuple
 
+from logboom.nodes.requests.held_shares import HeldShares, Share
 from logboom.wire.actor import PeerAddress
+from logboom.wire.errors import Unavailable
+from logboom.wire.frames import encode
 from logboom.wire.messages import Pull
 
 MOST_FOR_PEER: Final = 64
 """Pulls of one peer that may wait; further ones are refused and have to be repeated."""
 MAX_POSTPONED: Final = 20_000
-"""Pulls that may wait in all."""
+"""Pulls that may wait in all; their bytes are bounded with those that are held."""
 
 
 class PostponedPull(NamedTuple):
@@ -27,12 +30,16 @@ class PostponedPull(NamedTuple):
     message: Pull
     deadline: float
     """Monotonic seconds, after which nobody waits for the answer."""
+    share: Share | None = None
+    """What it counts for, set when it begins to wait."""
 
 
 class PostponedPulls:
     """The waiting pulls, by peer."""
 
-    def __init__(self) -> None:
+    def __init__(self, shares: HeldShares | None = None) -> None:
+        """Make an empty table; `shares` may count what waits elsewhere, too."""
+        self._shares = HeldShares() if shares is None else shares
         self._waiting: dict[PeerAddress, deque[PostponedPull]] = {}
         self._order: list[tuple[int, int, PeerAddress]] = []
         """(bytes served, time of arrival, peer) of each peer that waits."""
@@ -49,10 +56,16 @@ class PostponedPulls:
         queue = self._waiting.get(pull.address)
         if self._count >= MAX_POSTPONED or (queue is not None and len(queue) >= MOST_FOR_PEER):
             return False
+        share = self._shares.share_of(pull.address, len(encode(pull.message)[0]))
+        try:
+            self._shares.check(share)
+        except Unavailable:
+            return False
+        self._shares.add(share)
         if queue is None:
             queue = self._waiting[pull.address] = deque()
             self._line_up(pull.address)
-        queue.append(pull)
+        queue.append(pull._replace(share=share))
         self._count += 1
         return True
 
@@ -64,7 +77,10 @@ class PostponedPulls:
         """Take the oldest pull of the least served peer; report its bytes to `done`."""
         _, _, peer = heapq.heappop(self._order)
         self._count -= 1
-        return self._waiting[peer].popleft()
+        pull = self._waiting[peer].popleft()
+        if pull.share is not None:
+            self._shares.remove(pull.share)
+        return pull
 
     def done(self, peer: PeerAddress, size: int) -> None:
         """Count the bytes that were read for the pull just taken."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.compaction.compacted_reader import read_survivors as collect_survivors
@@ -26,6 +26,7 @@ from logboom.nodes.replica.request_errors import (
     not_leader,
 )
 from logboom.nodes.replication.replica_repair import ReplicaRepair
+from logboom.nodes.requests.held_shares import HeldShares
 from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.requests.owner_epochs import OwnerEpochs, stale_owner
 from logboom.nodes.requests.postponed_pulls import PostponedPull, PostponedPulls
@@ -66,6 +67,17 @@ MAX_UNSENT_BYTES: Final = 32 * 1024 * 1024
 """Bytes of unread answers up to which a peer may request more; for a peer that never reads, nothing
 is read from disk."""
 MOST_KEYS: Final = 1_000
+WAKES: Final = 200
+"""Holds that one turn looks at, as their queues have grown, and as many whose time is up."""
+
+
+class _Wake(NamedTuple):
+    """What is to be done with the holds of one queue."""
+
+    holds: int
+    """The first so many have not been looked at yet."""
+    anew: bool
+    """True if they are served like new requests, since the queue's role has changed."""
 
 
 class PullHandler(Service):
@@ -78,13 +90,16 @@ class PullHandler(Service):
         on_compaction: Callable[[Replica, DataDamaged, BrokerTurn], None],
     ) -> None:
         """Create the handler; `on_compaction` is called when compaction's data could not be read."""
-        self.holds: Holds[QueueKey, Pull] = Holds()
-        self.postponed = PostponedPulls()
+        shares = HeldShares(context.acceptor.peer)
+        self.holds: Holds[QueueKey, Pull] = Holds(shares)
+        self.postponed = PostponedPulls(shares)
+        self._woken: dict[QueueKey, _Wake] = {}
+        """Queues whose holds are to be looked at, a bounded number in each turn."""
         self._serving: PeerAddress | None = None
         """The peer whose postponed pull is being served."""
         self._slow = ReadReplicaSelector(context.config, context.groups)
         self.scan_scheduler = ScanScheduler(
-            context, repair, self._slow, self._checked, self._serve, self.holds
+            context, repair, self._slow, self._checked, self._serve, self.holds, shares
         )
         self._owners = OwnerEpochs()
         self._config = context.config
@@ -169,15 +184,14 @@ class PullHandler(Service):
                 sieve is not None
                 and replica.start <= message.offset < readable_end(replica, message).offset
             ):
-                hold = Hold(address, message, turn.mono + wait, moved)
+                hold = self.holds.checked(Hold(address, message, turn.mono + wait, moved))
                 self.scan_scheduler.begin(hold, replica.key, sieve, turn)
             elif not self._serve(address, message, replica, turn):
                 if wait == 0:
                     self._nothing(address, message, replica, turn, moved=moved)
                 else:
-                    self.holds.check_room()
                     hold = Hold(address, message, turn.mono + wait, moved, since=turn.mono)
-                    self.holds.add(replica.key, message.id, hold)
+                    self.holds.add(replica.key, message.id, self.holds.checked(hold))
         except LogboomError as error:
             turn.refuse(address, message.id, error)
 
@@ -258,7 +272,7 @@ class PullHandler(Service):
     def _serve_postponed(self, turn: BrokerTurn) -> None:
         """Serve as many postponed pulls as the turn has room for."""
         while self.postponed and turn.read < TURN_BYTES:
-            address, message, deadline = self.postponed.take()
+            address, message, deadline, _ = self.postponed.take()
             before = turn.read
             error = self._recheck(address, message)
             if error is not None:
@@ -349,34 +363,64 @@ class PullHandler(Service):
         turn.answer(address, Pulled(message.id, status, next_offset, replica.start, end))
 
     def serve(self, turn: BrokerTurn) -> None:
-        """Serve postponed pulls, and let filtered pulls continue."""
+        """Serve postponed pulls, go on waking holds, and let filtered pulls continue."""
         self._serve_postponed(turn)
+        for key in list(self._woken):
+            self._wake(key, turn)
         self.scan_scheduler.step(turn)
 
     def deadline(self) -> float:
         """Return when a hold expires; at once while a pull is postponed or a scan is in progress."""
-        at_work = len(self.scan_scheduler) or len(self.postponed)
+        at_work = len(self.scan_scheduler) or len(self.postponed) or self._woken
         return float("-inf") if at_work else self.holds.deadline()
 
     # ── holds ───────────────────────────────────────────────────────────────────────────────────
 
     def hw_moved(self, replica: Replica, turn: BrokerTurn) -> None:
         """Wake the holds of a queue whose HW moved, or whose release is complete."""
-        for hold in self.holds.take(replica.key):
-            message = hold.message
-            sieve = sieve_of(message)
-            end = readable_end(replica, message).offset
-            self._hold_times.add(turn.mono - hold.since)
-            # (A reader of a compacted topic waits at the HW, where nothing is compacted yet.)
-            if sieve is not None and replica.start <= message.offset < end:
-                # It keeps waiting while only batches without a match are appended.
-                self.scan_scheduler.begin(hold, replica.key, sieve, turn, woken=True)
-            elif not self._serve(hold.address, message, replica, turn):
-                self.holds.add(replica.key, message.id, hold._replace(since=turn.mono))
+        self._look_again(replica.key, turn, anew=False)
+
+    def _look_again(self, key: QueueKey, turn: BrokerTurn, *, anew: bool) -> None:
+        """Look at the holds of a queue: in this turn, or if they are many, also in later ones."""
+        count = self.holds.count_of(key)
+        if count:
+            known = self._woken.get(key)
+            self._woken[key] = _Wake(count, anew=anew or (known is not None and known.anew))
+            self._wake(key, turn)
+
+    def _wake(self, key: QueueKey, turn: BrokerTurn) -> None:
+        """Look at the first holds of a queue that are to be looked at."""
+        left, anew = self._woken[key]
+        room = min(left, WAKES - turn.woken)
+        if room <= 0:
+            return
+        turn.woken += room
+        if room == left:
+            del self._woken[key]
+        else:
+            self._woken[key] = _Wake(left - room, anew)
+        replica = self._queues.replicas.get(key)
+        for hold in self.holds.take_first(key, room):
+            if anew or replica is None:
+                self._pull(hold.address, hold.message, turn)
+            else:
+                self._wake_one(hold, replica, turn)
+
+    def _wake_one(self, hold: Hold[Pull], replica: Replica, turn: BrokerTurn) -> None:
+        message = hold.message
+        sieve = sieve_of(message)
+        end = readable_end(replica, message).offset
+        self._hold_times.add(turn.mono - hold.since)
+        # (A reader of a compacted topic waits at the HW, where nothing is compacted yet.)
+        if sieve is not None and replica.start <= message.offset < end:
+            # It keeps waiting while only batches without a match are appended.
+            self.scan_scheduler.begin(hold, replica.key, sieve, turn, woken=True)
+        elif not self._serve(hold.address, message, replica, turn):
+            self.holds.add(replica.key, message.id, hold._replace(since=turn.mono))
 
     def step(self, turn: BrokerTurn) -> None:
-        """Answer the holds that have expired."""
-        for key, hold in self.holds.expired(turn.mono):
+        """Answer the holds that have expired, a bounded number in one turn."""
+        for key, hold in self.holds.expired(turn.mono, WAKES):
             replica = self._queues.replicas.get(key)
             if replica is not None:
                 self._hold_times.add(turn.mono - hold.since)
@@ -385,8 +429,7 @@ class PullHandler(Service):
     def role_changed(self, replica: Replica, turn: BrokerTurn) -> None:
         """End the holds of a queue whose role has changed, so that they ask its leader."""
         self._owners.forget(replica.key)
-        for hold in self.holds.take(replica.key):
-            self._pull(hold.address, hold.message, turn)
+        self._look_again(replica.key, turn, anew=True)
 
     # ── offsets, times, keys ────────────────────────────────────────────────────────────────────
 

@@ -20,6 +20,7 @@ from logboom.nodes.replica.entry_reader import (
 from logboom.nodes.replica.pull_filter import PullFilter
 from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.replication.replica_repair import ReplicaRepair
+from logboom.nodes.requests.held_shares import HeldShares, Share
 from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.requests.read_replica_selector import ReadReplicaSelector
 from logboom.nodes.turn import BrokerTurn
@@ -55,6 +56,8 @@ class Scan:
     """True if it waited at the HW before, and returns there if it finds nothing."""
     moved: bool = False
     """True if it has skipped batches."""
+    share: Share | None = None
+    """What it counts for of all that waits."""
 
 
 class ScanCost:
@@ -83,6 +86,7 @@ class ScanScheduler:
         readable: Callable[[Pull], Replica],
         serve: Callable[[PeerAddress, Pull, Replica, BrokerTurn], bool],
         holds: Holds[QueueKey, Pull],
+        shares: HeldShares,
     ) -> None:
         """Create the scheduler.
 
@@ -93,6 +97,7 @@ class ScanScheduler:
             readable: finds the replica that may answer, or raises why there is none.
             serve: answers pulls from outside the replica's log; False where they have to wait.
             holds: where a scan waits when it has reached the HW.
+            shares: counts of what waits.
         """
         self._storage = context.storage
         self._stats = context.stats
@@ -101,6 +106,7 @@ class ScanScheduler:
         self._readable = readable
         self._serve = serve
         self._holds = holds
+        self._shares = shares
         self._line: dict[tuple[PeerAddress, int], Scan] = {}
 
     def __len__(self) -> int:
@@ -117,14 +123,28 @@ class ScanScheduler:
     ) -> None:
         """Add a scan at the end of the queue; a repeated request replaces its earlier copy."""
         until = min(hold.deadline, turn.mono + LONGEST)
-        scan = Scan(hold.address, hold.message, key, sieve, hold.deadline, until, woken, hold.moved)
-        self._line[scan.address, scan.message.id] = scan
+        address, message = hold.address, hold.message
+        scan = Scan(address, message, key, sieve, hold.deadline, until, woken, hold.moved)
+        scan.share = hold.share
+        name = (address, message.id)
+        if name in self._line:
+            self._take(name)
+        if scan.share is not None:
+            self._shares.add(scan.share)
+        self._line[name] = scan
+
+    def _take(self, name: tuple[PeerAddress, int]) -> Scan:
+        """Remove a scan, which no longer waits."""
+        scan = self._line.pop(name)
+        if scan.share is not None:
+            self._shares.remove(scan.share)
+        return scan
 
     def take_if(self, key: QueueKey, wanted: Callable[[Pull], bool]) -> list[Scan]:
         """Remove and return the scans of a queue that are accepted."""
         line = self._line.items()
         names = [name for name, scan in line if scan.key == key and wanted(scan.message)]
-        return [self._line.pop(name) for name in names]
+        return [self._take(name) for name in names]
 
     def take_refused(
         self, refusal: Callable[[PeerAddress, Pull], LogboomError | None]
@@ -134,7 +154,7 @@ class ScanScheduler:
         for name, scan in list(self._line.items()):
             error = refusal(scan.address, scan.message)
             if error is not None:
-                found.append((self._line.pop(name), error))
+                found.append((self._take(name), error))
         return found
 
     def step(self, turn: BrokerTurn) -> None:
@@ -143,9 +163,12 @@ class ScanScheduler:
         for name in list(self._line):
             if spent.enough:
                 return
-            scan = self._line.pop(name)
-            if not self._go_on(scan, spent, turn):
-                self._line[name] = scan
+            scan = self._line[name]
+            if self._go_on(scan, spent, turn):
+                self._take(name)
+            else:
+                # To the end of the line.
+                self._line[name] = self._line.pop(name)
 
     def _go_on(self, scan: Scan, spent: ScanCost, turn: BrokerTurn) -> bool:
         """Continue a scan; True once it is answered or held."""
@@ -181,7 +204,9 @@ class ScanScheduler:
         return True
 
     def _hold(self, scan: Scan, replica: Replica, turn: BrokerTurn) -> None:
-        hold = Hold(scan.address, scan.message, scan.deadline, scan.moved, since=turn.mono)
+        hold = Hold(
+            scan.address, scan.message, scan.deadline, scan.moved, scan.share, since=turn.mono
+        )
         self._holds.add(replica.key, scan.message.id, hold)
 
     def _sift(self, scan: Scan, replica: Replica, spent: ScanCost) -> FilteredRead:

@@ -14,6 +14,7 @@ from logboom.nodes.cluster.proposal_queue import ProposalQueue
 from logboom.nodes.replica.leader_lookup import find_led_replica
 from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.replica.request_errors import not_leader
+from logboom.nodes.requests.held_shares import HeldShares
 from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.transactions.decision_executor import DecisionExecutor
 from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
@@ -50,7 +51,7 @@ class DecisionReports(Service):
         self._recheck = context.acceptor.recheck
         self._proposals = proposals
         self._decision_executor = decision_executor
-        self._holds: Holds[QueueKey, AwaitDecided] = Holds()
+        self._holds: Holds[QueueKey, AwaitDecided] = Holds(HeldShares(context.acceptor.peer))
         self._done: dict[AppliedDecision, None] = {}
         self._refused: dict[QueueKey, None] = {}
         self._again_at = 0.0
@@ -135,15 +136,15 @@ class DecisionReports(Service):
     def ask(self, peer: PeerSession, message: AwaitDecided, turn: BrokerTurn) -> None:
         """Answer once a decision is carried out."""
         address = peer.address
+        wait = min(max(0, message.timeout_ms), LONGEST_HOLD_MS) / 1000
         try:
             replica, _ = find_led_replica(self._queues, self._routes, self._me, message)
-            self._holds.check_room()
+            hold = self._holds.checked(Hold(address, message, turn.mono + wait))
         except LogboomError as error:
             turn.refuse(address, message.id, error)
             return
         if not self._answer(address, message, replica, turn):
-            wait = min(max(0, message.timeout_ms), LONGEST_HOLD_MS) / 1000
-            self._holds.add(replica.key, message.id, Hold(address, message, turn.mono + wait))
+            self._holds.add(replica.key, message.id, hold)
 
     def rights_changed(self, turn: BrokerTurn) -> None:
         """Refuse the requests that wait and are not allowed any more."""

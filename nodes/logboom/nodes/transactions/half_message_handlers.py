@@ -26,6 +26,7 @@ from logboom.nodes.replica.leader_lookup import find_led_replica
 from logboom.nodes.replica.leadership import Leadership, PendingProduce
 from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.replication.replica_repair import ReplicaRepair
+from logboom.nodes.requests.held_shares import HeldShares
 from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.requests.produce_handler import ProduceHandler
 from logboom.nodes.transactions.orphan_aborter import LAST_MS, LOOKED_AT
@@ -224,7 +225,7 @@ class HalfMessageChecker(Service):
         self._acceptor = context.acceptor
         self._queues = context.queues
         self._on_damage = on_damage
-        self._holds: Holds[_Waiting, CheckHalves] = Holds()
+        self._holds: Holds[_Waiting, CheckHalves] = Holds(HeldShares(context.acceptor.peer))
         self._asked: dict[_HalfKey, int] = {}
         """How often this process has asked about each half message."""
         self._ahead: dict[_HalfKey, float] = {}
@@ -248,14 +249,13 @@ class HalfMessageChecker(Service):
     def ask(self, peer: PeerSession, message: CheckHalves, turn: BrokerTurn) -> None:
         """Hold the request until there is something to check."""
         address = peer.address
+        wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS) / 1000
         try:
             check_app_id(message.producer_group)
-            self._holds.check_room()
+            hold = self._holds.checked(Hold(address, message, turn.mono + wait))
         except LogboomError as error:
             turn.refuse(address, message.id, error)
             return
-        wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS) / 1000
-        hold = Hold(address, message, turn.mono + wait)
         self._holds.add((message.producer_group, peer.user), message.id, hold)
 
     def rights_changed(self, turn: BrokerTurn) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.nodes.requests.holds import MAX_HELD_BYTES, MAX_HOLDS, Hold, Holds
+from logboom.nodes.requests.held_shares import IN_ALL, OF_CONNECTION, OF_USER, Bound, HeldShares
+from logboom.nodes.requests.holds import Hold, Holds
+from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import Unavailable
+from logboom.wire.frames import encode
 from logboom.wire.messages import Ping, Watch
 from tests.thorough import examples
 
@@ -93,27 +98,78 @@ def test_as_a_plain_table_would(steps: list[tuple[str, int, int, int]]) -> None:
         assert holds.deadline() == min(plain.values(), default=INFINITE)
 
 
-def test_what_waits_is_bounded_in_requests() -> None:
+def waiting(number: int, peer: str, message: Ping | Watch | None = None) -> Hold[Any]:
+    """A hold of one of many connections."""
+    return Hold(PeerAddress("main", peer.encode()), message or Ping(number), 10.0)
+
+
+def test_what_waits_is_bounded_in_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Counting a hundred thousand takes its time.
+    monkeypatch.setattr("logboom.nodes.requests.held_shares.IN_ALL", Bound(1_000, 1_000_000))
     holds: Holds[int, Ping] = Holds()
-    for number in range(MAX_HOLDS):
-        holds.check_room()
-        holds.add(number % 7, number, Hold(ME, Ping(1), 10.0))
+    for number in range(1_000):
+        holds.add(number % 7, number, holds.checked(waiting(number, f"peer {number % 11}")))
     with pytest.raises(Unavailable) as caught:
-        holds.check_room()
+        holds.checked(waiting(1, "another"))
     assert caught.value.code == "BUSY"
     holds.take(3)
-    holds.check_room()
+    holds.checked(waiting(1, "another"))
 
 
 def test_what_waits_is_bounded_in_bytes() -> None:
     holds: Holds[int, Watch] = Holds()
     names = ["x" * 127] * 16_000
-    most = MAX_HELD_BYTES // (129 * 16_000) + 1
+    most = IN_ALL.size // (129 * 16_000) + 1
     for number in range(most):
-        holds.check_room()
-        holds.add(1, number, Hold(ME, Watch(number, 1_000, 1, names, 1_000), 10.0))
+        message = Watch(number, 1_000, 1, names, 1_000)
+        holds.add(1, number, holds.checked(waiting(number, f"peer {number}", message)))
     with pytest.raises(Unavailable, match="ask again"):
-        holds.check_room()
+        holds.checked(waiting(0, "another"))
     assert len(holds.expired(10.0)) == most
     assert holds.held_bytes == 0
-    holds.check_room()
+    holds.checked(waiting(0, "another"))
+
+
+def test_a_connection_has_a_share_and_leaves_room_for_others() -> None:
+    holds: Holds[int, Ping] = Holds()
+    for number in range(OF_CONNECTION.requests):
+        holds.add(1, number, holds.checked(waiting(number, "greedy")))
+    with pytest.raises(Unavailable, match="of this connection wait") as caught:
+        holds.checked(waiting(0, "greedy"))
+    assert caught.value.code == "BUSY"
+    holds.checked(waiting(0, "modest"))
+    holds.take_first(1, 1)
+    holds.checked(waiting(0, "greedy"))
+
+
+def test_a_user_has_a_share_whatever_connections_it_opens() -> None:
+    sessions = {}
+    for number in range(100):
+        user = "mallory" if number % 2 else "alice"
+        address = PeerAddress("main", f"peer {number}".encode())
+        sessions[address] = PeerSession(
+            address, f"client {number}", "client", 0, 1, 0.0, principal=f"{user}/key#1"
+        )
+    holds: Holds[int, Watch] = Holds(HeldShares(sessions.get))
+    message = Watch(1, 1_000, 1, ["x" * 127] * 8_000, 1_000)
+    fits = OF_USER.size // len(encode(message)[0])
+    for number in range(1, 2 * fits, 2):
+        holds.add(1, number, holds.checked(waiting(number, f"peer {number}", message)))
+    with pytest.raises(Unavailable, match="of this user wait"):
+        holds.checked(waiting(99, "peer 99", message))
+    holds.checked(waiting(0, "peer 0", message))
+    sessions.clear()  # Their sessions end before their requests do.
+    holds.take(1)
+    assert holds.held_bytes == 0
+
+
+def test_not_all_that_expire_or_wake_are_taken_at_once() -> None:
+    holds: Holds[int, Ping] = Holds()
+    for number in range(10):
+        holds.add(1, number, waiting(number, "peer"))
+    assert [hold.message.id for hold in holds.take_first(1, 3)] == [0, 1, 2]
+    assert [hold.message.id for _, hold in holds.expired(10.0, 3)] == [3, 4, 5]
+    assert holds.deadline() == 10.0
+    assert holds.count_of(1) == 4
+    assert len(holds.take_first(1, 9)) == 4
+    assert len(holds) == holds.held_bytes == 0

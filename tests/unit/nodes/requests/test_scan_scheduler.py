@@ -12,8 +12,9 @@ from logboom.nodes.log.storage import WriteSet
 from logboom.nodes.replica import pull_filter
 from logboom.nodes.requests import scan_scheduler
 from logboom.wire.batch import encode_batch, open_batch
-from logboom.wire.errors import InvalidFilter, NotLeader
+from logboom.wire.errors import InvalidFilter, InvalidRequest, NotLeader
 from logboom.wire.filters.filter import Filter, selectors
+from logboom.wire.filters.tags import MAX_TAGS
 from logboom.wire.messages import Pull, Pulled, Stats
 from tests.thorough import examples
 from tests.unit.nodes.rig import ME, Peer, Rig
@@ -328,3 +329,15 @@ def test_everything_that_matches_arrives_once_and_nothing_else(
         assert read_all(rig, wanted, start, step) == expected
     if pull_units == pull_filter.PULL_UNITS:
         assert not rig.broker.stats.counters["filter_unseen_batches"]
+
+
+def test_a_pull_that_names_very_many_tags_is_refused(rig: Rig) -> None:
+    client = rig.client()
+    message = filtered(wanted="")
+    message.tags = [f"tag {number}" for number in range(MAX_TAGS + 1)]
+    client.ask(message)
+    with pytest.raises(InvalidRequest, match="at most 256 tags"):
+        client.answer()
+    message.tags.pop()
+    client.ask(message)
+    assert told(client)[0] == "NO_NEW_MESSAGE"
