@@ -43,6 +43,7 @@ class BrokerTurn:
         "out",
         "read",
         "refusal",
+        "scanned",
         "stats",
         "times",
         "unsent_bytes",
@@ -78,6 +79,8 @@ class BrokerTurn:
         """Code of the latest refusal."""
         self.unsent_bytes: dict[PeerAddress, int] = {}
         """Bytes that peers heard in this turn have not taken yet, if there are any."""
+        self.scanned = 0
+        """Units of work that subscriptions have spent on what they did not deliver."""
         self.woken = 0
         """Held requests that were looked at."""
 

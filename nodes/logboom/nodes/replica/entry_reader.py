@@ -246,6 +246,7 @@ class FilteredRead:
 
     __slots__ = (
         "batches",
+        "guessed",
         "matches",
         "messages",
         "next_offset",
@@ -271,6 +272,8 @@ class FilteredRead:
         """Bytes of batches without a match."""
         self.opened = 0
         """Batches whose messages were evaluated."""
+        self.guessed = 0
+        """Units of work that looking at heads has cost."""
         self.unseen = 0
         """Batches that a budget, or their size, left to the reader to evaluate."""
 
@@ -282,8 +285,9 @@ def filter_batches(
     sieve: PullFilter,
     budget: ScanBudget,
     most_bytes: int,
+    most_guesses: int,
 ) -> FilteredRead:
-    """Read through a filter from `message.offset`, as far as the budget and `most_bytes` allow.
+    """Read through a filter from `message.offset`, as far as the budget, `most_bytes` and `most_guesses` allow.
 
     Raises:
         DamagedEntry: the first batch cannot be served.
@@ -297,8 +301,9 @@ def filter_batches(
             if not entry[KIND_AT]:
                 if found.batches and found.size + len(entry) > max_bytes:
                     break
-                if sieve.looks and budget.spent:
+                if (sieve.looks and budget.spent) or found.guessed >= most_guesses:
                     break
+                found.guessed += sieve.guess_cost
                 if not _through(entry, sieve, budget, found):
                     break
             else:

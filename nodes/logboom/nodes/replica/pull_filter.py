@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch, InvalidRequest
 from logboom.wire.filters import Filter, Matcher, ScanBudget
+from logboom.wire.filters.filter import opening_cost
 from logboom.wire.filters.tags import MAX_TAGS
 from logboom.wire.hashing import tag_mask
 from logboom.wire.head import BatchHead
@@ -61,11 +62,15 @@ class FilterStep(NamedTuple):
 class PullFilter:
     """The filter of one pull, and the rest of its budget."""
 
-    __slots__ = ("_masks", "_matcher", "left", "looks", "partial")
+    __slots__ = ("_masks", "_matcher", "guess_cost", "left", "looks", "partial")
 
     def __init__(self, tags: Sequence[str] | None, matcher: Matcher | None, *, looks: bool) -> None:
         self._masks = None if tags is None else [tag_mask(tag) for tag in tags]
         self._matcher = matcher
+        self.guess_cost = len(self._masks or ()) // 2 + (
+            10 if matcher is None else matcher.guess_cost
+        )
+        """Units of `may_match`."""
         self.looks = looks
         """True if messages are evaluated here."""
         self.left = PULL_UNITS
@@ -105,11 +110,13 @@ class PullFilter:
         try:
             columns = Columns(head, entry)
             if self._matcher.price(columns) > MOST_PRICE:
+                budget.left -= opening_cost(head)
                 return unseen
             found = self._matcher.match(columns.slice(begin) if begin else columns, budget)
         except DamagedBatch:
             # Stored as its producer sent it, with a malformed body. This is not damage of ours, and
             # the reader has to reject it.
+            budget.left -= opening_cost(head)
             return unseen
         reach = begin + found.examined
         bits |= int.from_bytes(found.bitmap, "little") << begin

@@ -214,7 +214,10 @@ class ScanScheduler:
         sieve = scan.sieve
         granted = min(SLICE_UNITS, sieve.left)
         budget = sieve.grant(granted)
-        found = filter_batches(replica, self._storage, scan.message, sieve, budget, SLICE_BYTES)
+        found = filter_batches(
+            replica, self._storage, scan.message, sieve, budget, SLICE_BYTES, SLICE_UNITS
+        )
+        spent.units += found.guessed
         if sieve.looks:
             spent.units += sieve.settle(granted, budget)
         spent.size += found.size + found.passed

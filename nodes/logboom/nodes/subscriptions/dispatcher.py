@@ -48,6 +48,7 @@ from logboom.nodes.subscriptions.dispatch_events import (
 )
 from logboom.nodes.subscriptions.entry_filter import EntryFilter
 from logboom.wire.errors import GroupError, InvalidRequest
+from logboom.wire.filters import ScanBudget
 
 LONGEST_SPAN: Final = 1 << 20
 """Offsets that one span of an acknowledgement may cover."""
@@ -55,6 +56,9 @@ READ_BATCHES: Final = 100
 """Batches of one read."""
 READ_BYTES: Final = 5 * 1024 * 1024
 """Bytes of one read. At least one batch is read."""
+SLICE_UNITS: Final = 50_000
+"""Units of work (`wire.filters.ScanBudget`) of one event: some five milliseconds of passing over what
+is not delivered. The rest follows in the next turn."""
 RESCHEDULED_S: Final = 1.0
 """Seconds until a plug-in is asked again about a batch that it has deferred."""
 
@@ -95,6 +99,8 @@ class Dispatcher(ABC):
         """Messages from here on were never read for delivery."""
         self.end = acks.floor
         """Messages below can be read."""
+        self.spent = 0
+        """Units that the last event has cost."""
         self.halted = False
         """Another broker may serve this subscription by now, so nothing is sent."""
         self._filter = judge
@@ -106,6 +112,8 @@ class Dispatcher(ABC):
         """The offsets of these spans."""
         self._out = DispatchEffects()
         self._now = float("-inf")
+        self._more = False
+        """There is more to read for consumers that are ready."""
         self._limited = False
         """The rates have allowed nothing to be sent now."""
 
@@ -144,8 +152,10 @@ class Dispatcher(ABC):
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
 
-    def handle(self, event: DispatchEvent, now: float) -> DispatchEffects:
+    def handle(self, event: DispatchEvent, now: float, units: int = SLICE_UNITS) -> DispatchEffects:
         """Take an event, and return its effects and those of the time having come to `now`.
+
+        What passing over messages may cost is at most about `units`; then `deadline` is at once.
 
         Raises:
             LogboomError: the event is refused and has changed nothing: InvalidRequest, Refused
@@ -178,12 +188,16 @@ class Dispatcher(ABC):
             case _:
                 pass
         self._tick()
-        self._limited = False
+        self._limited = self._more = False
+        self._filter.budget = ScanBudget(units)
         self._pump()
+        self.spent = units - self._filter.budget.left
         return self._out
 
     def deadline(self) -> float:
         """Return when `Tick` is wanted next."""
+        if self._more:
+            return self._now
         when = self._waiting[0][0] if self._waiting else float("inf")
         if self.settings.ack_timeout_s:
             for consumer in self.consumers.values():
@@ -257,10 +271,16 @@ class Dispatcher(ABC):
         batches = 1 if consumer.blocked else READ_BATCHES
         return max(1, messages), min(size, permits.left_bytes, READ_BYTES), batches
 
-    def _judge(self, entry: Entry, only: int = -1, *, damaged: bool = False) -> int:
-        """Return which unacknowledged messages of an entry (of `only` these) are delivered."""
+    def _judge(self, entry: Entry, only: int = -1, *, damaged: bool = False) -> int | None:
+        """Return which unacknowledged messages of an entry (of `only` these) are delivered.
+
+        None means that this event has done enough: the entry has to be judged again.
+        """
         missing = self.acks.missing(entry.base, entry.next) & only
         verdict = self._filter.judge(entry, missing, damaged=damaged)
+        if verdict is None:
+            self._more = True
+            return None
         if verdict.acked:
             self._acked(entry.base, verdict.acked)
         for first, stop in spans_of(verdict.later, entry.base):

@@ -25,8 +25,9 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from logboom.nodes.subscriptions.dispatch_events import Entry
 from logboom.wire.actor import Note, note
 from logboom.wire.batch import open_batch
+from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch, StartError, describe_exception
-from logboom.wire.filters import Filter
+from logboom.wire.filters import Filter, Matcher, ScanBudget
 from logboom.wire.head import ControlKind
 from logboom.wire.stats import Statistics
 
@@ -36,6 +37,7 @@ PlugIn: TypeAlias = Callable[[Entry], Said]
 DispatchFilter: TypeAlias = Callable[[str, str, Entry], Said]
 """A plug-in as the operator writes it: topic, subscription and batch → decision."""
 
+UNLIMITED: Final = 1 << 62
 _SETTING: Final = "dispatch_filters"
 
 
@@ -48,6 +50,18 @@ class FilterResult(NamedTuple):
 
 
 _NOTHING: Final = FilterResult()
+_READING: Final = 20
+"""Units of reading an entry of which nothing is delivered, beside one for each 4 KiB."""
+
+
+class _PartialMatch(NamedTuple):
+    """The evaluated part of a batch for which the budget was not enough."""
+
+    columns: Columns
+    reach: int
+    """Messages evaluated, counted from its first."""
+    bits: int
+    """Those that match."""
 
 
 class EntryFilter:
@@ -70,21 +84,30 @@ class EntryFilter:
         self._plug_ins = tuple(plug_ins)
         self.stats = Statistics() if stats is None else stats
         self._notes = [] if notes is None else notes
+        self.budget = ScanBudget(UNLIMITED)
+        """What the entries of this event may still cost, set by the dispatcher."""
+        self._partial: _PartialMatch | None = None
 
-    def judge(self, entry: Entry, missing: int, *, damaged: bool = False) -> FilterResult:
+    def judge(self, entry: Entry, missing: int, *, damaged: bool = False) -> FilterResult | None:
         """Decide about the unacknowledged messages (`missing`, as bits) of an entry.
+
+        None means that the budget is used up: judge the same entry again with a new one.
 
         `damaged` says that the dispatcher needs the columns and cannot read them.
         """
         head = entry.head
+        if self.budget.spent:
+            return None
         if damaged or head.kind == ControlKind.LOST:
             self.stats.count("dispatch_damaged", missing.bit_count())
             return FilterResult(acked=missing)
         if head.is_control:
+            self._charge(entry)
             due = head.kind != ControlKind.PARKED
             self.stats.count("dispatch_control" if due else "dispatch_not_due")
             return _NOTHING
         if not missing:
+            self._charge(entry)
             self.stats.count("dispatch_acked_already", head.count)
             return _NOTHING
         said = self._ask(entry)
@@ -120,20 +143,41 @@ class EntryFilter:
         name = getattr(function, "__qualname__", repr(function))
         self._notes.append(note("filter_failed", filter=name, offset=entry.base, error=error))
 
-    def _match(self, entry: Entry, missing: int) -> FilterResult:
-        if self._matcher is None:
+    def _charge(self, entry: Entry) -> None:
+        """Charge an entry that is passed over: nobody's permits bound how many these are."""
+        self.budget.left -= _READING + (entry.size >> 12)
+
+    def _match(self, entry: Entry, missing: int) -> FilterResult | None:
+        matcher = self._matcher
+        if matcher is None:
             return FilterResult(deliver=missing)
+        self._charge(entry)
+        self.budget.left -= matcher.guess_cost
         try:
-            passed = 0
-            if self._matcher.may_match(entry.head):
-                found = self._matcher.match(open_batch(entry.frame, entry.head))
-                passed = int.from_bytes(found.bitmap, "little")
+            passed = self._passed(entry, matcher)
         except DamagedBatch:
             self.stats.count("dispatch_damaged", missing.bit_count())
             return FilterResult(acked=missing)
+        if passed is None:
+            return None
         rest = missing & ~passed
         self.stats.count("dispatch_filtered", rest.bit_count())
         return FilterResult(missing & passed, rest)
+
+    def _passed(self, entry: Entry, matcher: Matcher) -> int | None:
+        """Return the messages that match, as bits; None: the budget is used up before the last."""
+        if not matcher.may_match(entry.head):
+            return 0
+        known, self._partial = self._partial, None
+        if known is None or known.columns.head != entry.head:
+            known = _PartialMatch(open_batch(entry.frame, entry.head), 0, 0)
+        found = matcher.match(known.columns.slice(known.reach), self.budget)
+        bits = known.bits | int.from_bytes(found.bitmap, "little") << known.reach
+        reach = known.reach + found.examined
+        if reach == entry.head.count:
+            return bits
+        self._partial = _PartialMatch(known.columns, reach, bits)
+        return None
 
 
 def load(names: Sequence[str]) -> tuple[DispatchFilter, ...]:

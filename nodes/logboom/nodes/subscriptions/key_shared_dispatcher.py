@@ -46,8 +46,6 @@ class KeySharedDispatcher(Dispatcher):
         """Messages without an owner before ranges moved. They are read again before any later ones
         are sent."""
         self._entry_cache = EntryCache()
-        self._more = False
-        """There is more to read for consumers that are ready."""
 
     @property
     def table(self) -> SlotTable:
@@ -108,14 +106,9 @@ class KeySharedDispatcher(Dispatcher):
         draining, blocked = self.backlog.draining, self.backlog.blocked
         return {slot: count for slot, count in draining.items() if slot in blocked}
 
-    def deadline(self) -> float:
-        """Return when `Tick` is wanted next."""
-        return self._now if self._more else super().deadline()
-
     def _pump(self) -> None:
         self.backlog.settle()
         left = READ_ON
-        self._more = False
         while True:
             hungry = 0
             for consumer in list(self.consumers.values()):
@@ -127,7 +120,7 @@ class KeySharedDispatcher(Dispatcher):
                 self._more = True
                 return
             read = self._read_on(min(hungry, left))
-            if not read:
+            if not read or self._more:
                 return
             left -= read
 
@@ -171,7 +164,9 @@ class KeySharedDispatcher(Dispatcher):
                 return 0
             again = self._rescan.bits(entry.base, entry.next)
             self._rescan.discard_bits(entry.base, again)
-            self._deal_entry(entry, again)
+            if not self._deal_entry(entry, again):
+                self._rescan.add_bits(entry.base, again)
+                return 0
             return entry.head.count
         room = min(wanted, self.settings.look_ahead - self.backlog.waiting)
         if room <= 0 or self.read_at >= self.end:
@@ -179,26 +174,35 @@ class KeySharedDispatcher(Dispatcher):
         entries = self.source.read(self.read_at, room, READ_BYTES, READ_BATCHES)
         read = 0
         for entry in entries:
-            self._deal_entry(entry, -1)
+            if not self._deal_entry(entry, -1):
+                break
             self.read_at = max(self.read_at, entry.next)
             read += max(1, entry.head.count)
         return read
 
-    def _deal_entry(self, entry: Entry, only: int) -> None:
-        """Filter a batch and deal out its messages (of `only` these bits)."""
+    def _deal_entry(self, entry: Entry, only: int) -> bool:
+        """Filter a batch and deal out its messages (of `only` these bits).
+
+        Return False if nothing was decided, since this event has done enough.
+        """
         if not entry.head.count:
-            self._judge(entry, only)
-            return
+            return self._judge(entry, only) is not None
+        if self._filter.budget.spent:
+            self._more = True
+            return False
         try:
             slots = slots_of(entry)
         except DamagedBatch:
-            self._judge(entry, only, damaged=True)
-            return
+            return self._judge(entry, only, damaged=True) is not None
         live, base = self.backlog.live, entry.base
         meant = ((1 << len(slots)) - 1) & only
         live.put(base, slots, meant)
         bits = self._judge(entry, only)
+        if bits is None:
+            live.discard(base, meant)
+            return False
         live.discard(base, meant & ~(bits | self.postponed.bits(base, entry.next)))
         if bits:
             self._entry_cache.put(entry)
             self.backlog.deal(base, bits)
+        return True

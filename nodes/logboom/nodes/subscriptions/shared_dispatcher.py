@@ -69,7 +69,7 @@ class SharedDispatcher(Dispatcher):
         return None
 
     def _pump(self) -> None:
-        while self._replay.count or self.read_at < self.end:
+        while not self._more and (self._replay.count or self.read_at < self.end):
             consumer = self._next()
             budget = None if consumer is None else self._budget(consumer)
             if consumer is None or budget is None:
@@ -94,6 +94,9 @@ class SharedDispatcher(Dispatcher):
             again = self._replay.bits(entry.base, entry.next)
             self._replay.discard_bits(entry.base, again)
             bits = self._judge(entry, again)
+            if bits is None:
+                self._replay.add_bits(entry.base, again)
+                break
             if bits:
                 chosen.append((entry, bits))
                 messages -= bits.bit_count()
@@ -117,6 +120,8 @@ class SharedDispatcher(Dispatcher):
         chosen: list[tuple[Entry, int]] = []
         for entry in entries:
             bits = self._judge(entry)
+            if bits is None:
+                break
             self.read_at = max(self.read_at, entry.next)
             if bits:
                 chosen.append((entry, bits))

@@ -97,7 +97,7 @@ class SingleActiveDispatcher(Dispatcher):
         if before is not None:
             self._begins_at = self._now + self.settings.failover_delay_s
 
-    def _judge(self, entry: Entry, only: int = -1, *, damaged: bool = False) -> int:
+    def _judge(self, entry: Entry, only: int = -1, *, damaged: bool = False) -> int | None:
         if self._slots is None or not entry.head.count:
             return super()._judge(entry, only, damaged=damaged)
         try:
@@ -105,6 +105,8 @@ class SingleActiveDispatcher(Dispatcher):
         except DamagedBatch:
             return super()._judge(entry, only, damaged=True)
         bits = super()._judge(entry, only)
+        if bits is None:
+            return None
         for owner, outside in self._slots.split(slots, bits):
             if owner is None:
                 self._filter.stats.count("dispatch_filtered", outside.bit_count())
@@ -168,6 +170,8 @@ class SingleActiveDispatcher(Dispatcher):
             chosen: list[tuple[Entry, int]] = []
             for entry in entries:
                 bits = self._judge(entry)
+                if bits is None:
+                    break
                 if self._held_up_at is not None:
                     self.read_at = self._held_up_at
                     break
@@ -176,5 +180,5 @@ class SingleActiveDispatcher(Dispatcher):
                 self.read_at = max(self.read_at, entry.next)
             if chosen:
                 self._send(consumer, chosen)
-            if self._now < self._begins_at or self.read_at == begun:
+            if self._more or self._now < self._begins_at or self.read_at == begun:
                 return

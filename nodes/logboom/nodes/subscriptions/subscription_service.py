@@ -32,6 +32,7 @@ from logboom.nodes.subscriptions.dispatch_events import (
     SubscriptionConfig,
     Tick,
 )
+from logboom.nodes.subscriptions.dispatcher import SLICE_UNITS
 from logboom.nodes.subscriptions.entry_filter import DispatchFilter, EntryFilter
 from logboom.nodes.subscriptions.entry_source import LogEntrySource
 from logboom.nodes.subscriptions.pending_answers import PendingAnswers
@@ -57,6 +58,9 @@ WHOLE_BYTES: Final = 64 * 1024
 WHOLE_SHARE: Final = 8
 """… and how many times its own size these have to be."""
 
+TURN_UNITS: Final = 100_000
+"""Units of work (`wire.filters.ScanBudget`) of all subscriptions with filters in one turn: some ten
+milliseconds."""
 STALL_S: Final = 1.0
 """Seconds between two turns that count as a stall of this loop."""
 
@@ -215,7 +219,12 @@ class SubscriptionService(Service):
             LogboomError: the event was refused.
         """
         served.dispatcher.halted = not self._lease.holds(turn.mono)
-        effects = served.dispatcher.handle(event, turn.mono)
+        units = SLICE_UNITS
+        if served.settings.filter:
+            # One that has nothing left of this turn goes on in the next.
+            units = max(0, min(units, TURN_UNITS - turn.scanned))
+        effects = served.dispatcher.handle(event, turn.mono, units)
+        turn.scanned += served.dispatcher.spent
         for delivery in served.take(effects):
             self._send(served, delivery, turn)
         if served.changed:
@@ -355,7 +364,13 @@ class SubscriptionService(Service):
                     turn,
                 )
             elif served.deadline() <= turn.mono or served.dispatcher.halted:
+                before = turn.scanned
                 self._step_one(served, turn)
+                if turn.scanned > before and self.served.get((replica.key, served.name)) is served:
+                    # Those that had no room in this turn come first in the next.
+                    self.served[replica.key, served.name] = self.served.pop(
+                        (replica.key, served.name)
+                    )
         for by_name in list(self._by_queue.values()):
             everyone = list(by_name.values())
             if self._rates.changed(everyone[0].replica):

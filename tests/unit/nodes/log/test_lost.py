@@ -75,6 +75,7 @@ def test_no_time_and_no_block_of_the_index_ends_in_it() -> None:
 def test_a_subscription_counts_it_as_acknowledged() -> None:
     entry = stamp(encode_lost(5), 3, 1, 7)
     verdict = EntryFilter().judge(Entry(validate_batch(entry), entry), 0b11101)
+    assert verdict is not None
     assert verdict.acked == 0b11101
     assert not verdict.deliver
 

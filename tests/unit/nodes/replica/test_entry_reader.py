@@ -128,7 +128,9 @@ def sifted(log: Log, offset: int = 0, units: int = 1 << 20, **asked: Any) -> Fil
     message = Pull(0, 1_000, "flights", 0, offset, 1 << 20, 0, **asked)
     sieve = sieve_of(message)
     assert sieve is not None
-    return filter_batches(log.replica, log.storage, message, sieve, sieve.grant(units), 1 << 20)
+    return filter_batches(
+        log.replica, log.storage, message, sieve, sieve.grant(units), 1 << 20, 1 << 20
+    )
 
 
 def test_batches_without_the_tag_are_passed_over() -> None:
@@ -183,7 +185,9 @@ def test_a_batch_that_takes_many_turns_is_judged_as_a_whole() -> None:
     assert sieve is not None
     turns = 0
     while True:
-        found = filter_batches(log.replica, log.storage, message, sieve, sieve.grant(1), 1 << 20)
+        found = filter_batches(
+            log.replica, log.storage, message, sieve, sieve.grant(1), 1 << 20, 1 << 20
+        )
         turns += 1
         if found.batches:
             break
@@ -203,7 +207,9 @@ def test_what_costs_too_much_is_sent_as_it_is() -> None:
     assert sieve.looks
     sieve.settle(PULL_UNITS, ScanBudget(0))
     assert not sieve.looks
-    found = filter_batches(log.replica, log.storage, message, sieve, sieve.grant(0), 1 << 20)
+    found = filter_batches(
+        log.replica, log.storage, message, sieve, sieve.grant(0), 1 << 20, 1 << 20
+    )
     # The batch without headers cannot hold a match: its head alone says so.
     assert (offsets(found.batches), found.matches) == ([0, 1, 4], [])
 

@@ -26,6 +26,7 @@ from logboom.nodes.subscriptions.dispatch_events import (
     SubscriptionConfig,
     Tick,
 )
+from logboom.nodes.subscriptions.dispatcher import SLICE_UNITS
 from logboom.nodes.subscriptions.entry_filter import EntryFilter
 from logboom.nodes.subscriptions.key_ranges import Range
 from logboom.wire.batch import encode_batch, encode_control, peek, stamp
@@ -124,6 +125,8 @@ class Bench:
         self.granted: dict[str, int] = {}
         self.active: dict[str, bool] = {}
         self.auto_ready = True
+        self.units = SLICE_UNITS
+        """What passing over messages may cost in one event."""
         self.dispatcher = make_dispatcher(settings, self.log, AckSet(), {}, entry_filter, rates)
 
     def fail_over(self) -> None:
@@ -139,7 +142,7 @@ class Bench:
 
     def tell(self, event: DispatchEvent) -> DispatchEffects:
         """One event, its effects, and a look at everything."""
-        effects = self.dispatcher.handle(event, self.now)
+        effects = self.dispatcher.handle(event, self.now, self.units)
         for start, stop in effects.acked:
             self.acked.add(start, stop)
             for held in self.held.values():

@@ -47,6 +47,7 @@ LEAST_STEP: Final[int] = 64
 """Messages that a budget with anything left always pays for, so that every scan progresses."""
 
 _MAX_TEXT: Final[int] = 2 * MAX_LENGTH + 16
+_GUESSING: Final[int] = 10  # units for a look at a batch's head
 _OPENING: Final[int] = 100  # units for opening a batch and its columns
 _TAGS = Property("TAGS", PropertySource.TAGS)
 _ONES: Final = bytes.maketrans(b"01", b"\0\1")
@@ -186,7 +187,7 @@ class Match(NamedTuple):
 class Matcher:
     """A compiled filter; `Filter.matcher` keeps the recent ones. Threads may share it."""
 
-    __slots__ = ("_evaluate", "_guess", "_masks", "_reader", "_searches", "cost")
+    __slots__ = ("_evaluate", "_guess", "_masks", "_reader", "_searches", "cost", "guess_cost")
 
     def __init__(self, wanted: Filter) -> None:
         tags = None if wanted.tags is None else check_tags(wanted.tags)
@@ -194,6 +195,8 @@ class Matcher:
         self.cost: Final = (1 if node is None else cost_of(node)) + (tags is not None)
         """Units per message, in addition to those that depend on the size of its headers."""
         self._masks = None if tags is None else [tag_mask(tag) for tag in tags]
+        self.guess_cost: Final = self.cost + _GUESSING + len(self._masks or ()) // 2
+        """Units of `may_match`."""
         self._guess: Guess | None = None if node is None else compile_pruner(node)
         self._evaluate = _evaluation(tags, node)
         found = set() if node is None else properties(node)
@@ -241,11 +244,7 @@ class Matcher:
         """Take from the budget, and return the number of messages that it pays for."""
         if budget.spent:
             return 0
-        head = columns.head
-        # Each offset is verified; bytes are read at some GB/s, and decompressed at a fraction of
-        # that.
-        opening = _OPENING + (head.count >> 1)
-        opening += head.plain_length >> (12 if head.codec is Codec.NONE else 9)
+        opening = opening_cost(columns.head)
         each = self.price(columns)
         budget.left -= opening
         # At least as much is spent on messages as on opening, or a scan with small budgets would
@@ -254,6 +253,15 @@ class Matcher:
         paid = min(len(columns), max(least, budget.left // each))
         budget.left -= paid * each
         return paid
+
+
+def opening_cost(head: BatchHead) -> int:
+    """Return the units that opening a batch costs.
+
+    Each offset is verified; bytes are read at some GB/s, and decompressed at a fraction of that.
+    """
+    cost = _OPENING + (head.count >> 1)
+    return cost + (head.plain_length >> (12 if head.codec is Codec.NONE else 9))
 
 
 def selectors(bitmap: bytes | memoryview, count: int) -> bytes:

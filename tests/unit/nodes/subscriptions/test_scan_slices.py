@@ -1,0 +1,68 @@
+"""Subscriptions with filters: an event passes over a bounded number of messages, and goes on later."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from logboom.nodes.subscriptions.dispatch_events import KINDS, SubscriptionConfig, Tick
+from logboom.nodes.subscriptions.dispatch_events import SubscriptionType as Type
+from logboom.nodes.subscriptions.dispatcher import SLICE_UNITS
+from tests.thorough import seeds
+from tests.unit.nodes.subscriptions.dispatch_bench import Bench
+from tests.unit.nodes.subscriptions.test_dispatch_any import KEYS, play
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_filter_that_matches_nothing_does_not_scan_the_log_in_one_event(kind: Type) -> None:
+    bench = Bench(SubscriptionConfig(kind=kind, filter="WHERE KEYS = 'never'"))
+    for _ in range(300):
+        bench.append(*[b"key %d" % number for number in range(100)])
+    bench.attach("one")
+    bench.grant("one", 1_000_000)
+    passed = [bench.acked.floor]
+    while bench.acked.floor < bench.log.end:
+        assert bench.dispatcher.deadline() <= bench.now
+        bench.tell(Tick())
+        assert bench.dispatcher.spent < 2 * SLICE_UNITS
+        passed.append(bench.acked.floor)
+    assert len(passed) > 3
+    assert passed == sorted(set(passed))
+    assert bench.dispatcher.deadline() > bench.now
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_large_batch_is_evaluated_in_pieces(kind: Type) -> None:
+    """Each of its messages costs some hundred comparisons."""
+    terms = " OR ".join(f"'{number:020}' = KEYS" for number in range(100))
+    bench = Bench(SubscriptionConfig(kind=kind, filter=f"WHERE {terms} OR KEYS ENDSWITH ' 7'"))
+    bench.append(*[b"key %d" % number for number in range(8_000)])
+    bench.attach("one")
+    bench.grant("one", 1_000_000)
+    events = 1
+    while bench.dispatcher.deadline() <= bench.now:
+        bench.tell(Tick())
+        assert bench.dispatcher.spent < 2 * SLICE_UNITS
+        events += 1
+    assert events > 20
+    assert bench.got["one"] == [7]
+
+
+@pytest.mark.parametrize("seed", seeds(4))
+@pytest.mark.parametrize("kind", KINDS)
+def test_slices_change_nothing_of_what_is_delivered(kind: Type, seed: int) -> None:
+    rng = Random(seed)
+    wanted = "WHERE KEYS IN ('a', 'c', 'f')"
+    bench = Bench(SubscriptionConfig(kind=kind, filter=wanted, look_ahead=rng.choice([10, 50_000])))
+    bench.units = rng.choice([1, 30, 500])
+    play(bench, rng, 80)
+    for name in list(bench.session)[1:]:
+        bench.detach(name)
+    if not bench.session:
+        bench.attach("last")
+    bench.units = SLICE_UNITS
+    bench.finish()
+    assert set(KEYS) > {b"a", b"c", b"f"}
+    matching = {at for at, key in enumerate(bench.log.keys) if key in (b"a", b"c", b"f")}
+    assert {offset for got in bench.got.values() for offset in got} == matching
