@@ -326,6 +326,7 @@ class NameServer:
         self._watch_handler.end_due(out, now.mono)
         ended = self.acceptor.end_revoked(now.mono)
         self._watch_handler.end_sessions(ended, out)
+        self._watch_handler.serve(out)
         out.kicks += ended
         self._watch_handler.watches.forget([*self.acceptor.sweep(now.mono), *out.kicks])
         self._end(out)

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
-from logboom.metadata.watch.held_watches import MAX_NAME_BYTES, MAX_NAMES, HeldWatch, HeldWatches
-from logboom.wire.actor import PeerAddress
+import msgspec
+
+from logboom.metadata.watch.held_watches import (
+    MAX_NAME_BYTES,
+    MAX_NAME_BYTES_OF_CONNECTION,
+    MAX_NAMES,
+    MAX_OF_CONNECTION,
+    MAX_OF_USER,
+    HeldWatch,
+    HeldWatches,
+)
+from logboom.metadata.watch.watch_handler import TURN_ANSWERS
+from logboom.wire.actor import Instant, PeerAddress, Received, Send
+from logboom.wire.frames import decode, encode
+from logboom.wire.messages import EncodedWatchResult, Hello, Watch, WatchResult
+from logboom.wire.view import View
+from tests.unit.metadata.name_servers import Group
 
 ME = PeerAddress("main", b"me")
+
+
+def peer(number: int) -> PeerAddress:
+    """One of many connections."""
+    return PeerAddress("main", b"peer %d" % number)
 
 
 def test_one_watch_that_is_sent_again_and_again_leaves_no_weight_behind() -> None:
@@ -20,30 +40,84 @@ def test_one_watch_that_is_sent_again_and_again_leaves_no_weight_behind() -> Non
 def test_names_that_are_waited_for_are_bounded_together() -> None:
     watches = HeldWatches()
     names = frozenset(str(number) for number in range(MAX_NAMES // 10))
-    holds = [HeldWatch(ME, number, 1, names, 60.0) for number in range(11)]
+    holds = [HeldWatch(peer(number), 1, 1, names, 60.0) for number in range(11)]
     assert [watches.add(hold) for hold in holds] == [True] * 10 + [False]
     # The same one sent again takes no more.
     assert watches.add(holds[0])
-    watches.forget([ME])
+    watches.forget([peer(number) for number in range(11)])
     assert all(watches.add(hold) for hold in holds[:10])
 
 
 def test_the_memory_of_names_is_bounded_whatever_their_length() -> None:
     watches = HeldWatches()
-    topic, group = "x" * (MAX_NAME_BYTES // 16), "y" * (MAX_NAME_BYTES // 16)
+    topic, group = "x" * (MAX_NAME_BYTES // 32), "y" * (MAX_NAME_BYTES // 32)
     holds = [
-        HeldWatch(ME, number, 1, frozenset({topic}), 60.0, frozenset({group}))
-        for number in range(9)
+        HeldWatch(peer(number), 1, 1, frozenset({topic}), 60.0, frozenset({group}))
+        for number in range(17)
     ]
-    assert [watches.add(hold) for hold in holds] == [True] * 8 + [False]
+    assert [watches.add(hold) for hold in holds] == [True] * 16 + [False]
     assert watches.add(holds[0])
-    assert len(watches.take_woken(2, {topic}, everybody=False)) == 8
-    assert all(watches.add(hold) for hold in holds[:8])
+    assert len(watches.take_woken(2, {topic}, everybody=False)) == 16
+    assert all(watches.add(hold) for hold in holds[:16])
     assert not watches.add(HeldWatch(ME, 9, 1, frozenset({"a"}), 60.0))
 
 
 def test_names_beyond_ascii_count_as_wide_as_they_are_held() -> None:
     watches = HeldWatches()
-    name = "\N{ROCKET}" + "x" * (MAX_NAME_BYTES // 8)
+    name = "\N{ROCKET}" + "x" * (MAX_NAME_BYTES_OF_CONNECTION // 8)
     holds = [HeldWatch(ME, number, 1, frozenset({name}), 60.0) for number in range(2)]
     assert [watches.add(hold) for hold in holds] == [True, False]
+
+
+def test_a_connection_and_a_user_leave_room_for_others() -> None:
+    watches = HeldWatches()
+
+    def held(connection: int, number: int, user: str = "") -> HeldWatch:
+        return HeldWatch(peer(connection), number, 1, None, 60.0, user=user)
+
+    assert all(watches.add(held(0, number)) for number in range(MAX_OF_CONNECTION))
+    assert not watches.add(held(0, MAX_OF_CONNECTION))
+    assert not watches.make_ready(held(0, MAX_OF_CONNECTION))
+    connections = MAX_OF_USER // MAX_OF_CONNECTION + 1
+    mallory = [
+        watches.add(held(1 + connection, number, "mallory"))
+        for connection in range(connections)
+        for number in range(MAX_OF_CONNECTION)
+    ]
+    assert mallory.count(True) == MAX_OF_USER
+    assert watches.add(held(1_000, 1, "alice"))
+    watches.forget([peer(number) for number in range(1_001)])
+    assert watches.add(held(1, 1, "mallory"))
+    assert len(watches) == 1
+
+
+def test_an_encoded_answer_is_the_answer() -> None:
+    view = View(7, True, "c", [], [], [], [], [], "name-1")
+    encoded = EncodedWatchResult(3, msgspec.Raw(msgspec.msgpack.encode(view)))
+    assert encode(encoded) == encode(WatchResult(3, view))
+    assert decode(encode(encoded)) == WatchResult(3, view)
+
+
+def test_a_turn_answers_some_of_many_watches_and_builds_equal_views_once() -> None:
+    group = Group()
+    core = group.core(group.leader())
+    group.run(1.0)
+    addresses = [peer(number) for number in range(2 * TURN_ANSWERS + 5)]
+    now = Instant(group.scheduler.now, 0)
+    hello = Hello(1, 1, 1, "crowd", "client", 1, b"", b"")
+    core.handle([Received(each, encode(hello)) for each in addresses], now)
+    ask = encode(Watch(2, 60_000, -1, None, 50_000))
+    turns = []
+    effects = core.handle([Received(each, ask) for each in addresses], now)
+    while found := answers(effects.sends):
+        turns.append(len(found))
+        assert len({bytes(send.frames[0]) for send in found}) == 1
+        if core.deadline() != float("-inf"):
+            break
+        effects = core.handle([], now)
+    assert turns == [TURN_ANSWERS, TURN_ANSWERS, 5]
+
+
+def answers(sends: list[Send]) -> list[Send]:
+    """The answers to watches among what is sent."""
+    return [send for send in sends if isinstance(decode(send.frames), WatchResult)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from logboom.wire.access.access_rules import Quota, RoleView, UserView
 from logboom.wire.backup_messages import (
@@ -393,6 +393,12 @@ class WatchResult(WireMessage, array_like=True):
     """A delta, the full view (view.full), or an empty delta if nothing changed in time."""
 
     view: View
+
+
+class EncodedWatchResult(WireMessage, tag="watchresult", array_like=True):
+    """A WatchResult whose view is encoded already, since many peers get the same."""
+
+    view: Raw
 
 
 class ListGroups(Request, array_like=True):

@@ -10,12 +10,20 @@ from typing import Final
 from logboom.wire.actor import PeerAddress
 from logboom.wire.sight import Sight
 
-MAX_HOLDS: Final = 50_000
-"""Maximum number of held requests; more are answered BUSY."""
+MAX_HOLDS: Final = 25_000
+"""Maximum number of requests that wait; more are answered BUSY."""
+MAX_OF_USER: Final = 10_000
+"""The same of one user."""
+MAX_OF_CONNECTION: Final = 100
+"""The same of one connection. A client waits with one or two."""
 MAX_NAMES: Final = 2_000_000
 """Maximum number of topic and group names in all held requests."""
 MAX_NAME_BYTES: Final = 64 * 1024 * 1024
 """Maximum memory of these names. Their length is up to whoever asks, and may be megabytes."""
+MAX_NAME_BYTES_OF_USER: Final = 16 * 1024 * 1024
+"""The same of one user."""
+MAX_NAME_BYTES_OF_CONNECTION: Final = 8 * 1024 * 1024
+"""The same of one connection."""
 MAX_WAIT_S: Final = 60.0
 """Maximum seconds for which a request is held."""
 
@@ -44,6 +52,8 @@ class HeldWatch:
     """True if a node asks, which is shown all listeners of each node."""
     sight: Sight | None = None
     """What its user may see; None: everything."""
+    user: str = ""
+    """Its user; "" if it came to a listener without keys."""
     name_bytes: int = field(init=False)
     """Memory of the names that it holds."""
 
@@ -98,13 +108,17 @@ class HeldWatches:
         """Requests for decisions or access rules: from brokers, few among many clients."""
         self._deadlines: list[tuple[float, int, HeldWatch]] = []
         self._count = 0
+        self._ready: dict[tuple[PeerAddress, int], HeldWatch] = {}
+        """Requests that are to be answered, in their order."""
+        self._of_owners: dict[PeerAddress | str, tuple[int, int]] = {}
+        """Connection or user → number of its requests, and memory of their names."""
         self._names = 0
         """Number of topic and group names in all held requests."""
         self._name_bytes = 0
         """Memory of these names."""
 
     def __len__(self) -> int:
-        return len(self._holds)
+        return len(self._holds) + len(self._ready)
 
     def add(self, hold: HeldWatch) -> bool:
         """Hold a request, replacing an earlier copy of the same one; False if there are too many."""
@@ -112,13 +126,10 @@ class HeldWatches:
         replaced = self._holds.get(key)
         if replaced is not None:
             self._remove(replaced)
-        if len(self._holds) >= MAX_HOLDS or self._names + hold.names > MAX_NAMES:
-            return False
-        if self._name_bytes + hold.name_bytes > MAX_NAME_BYTES:
+        if not self._has_room(hold):
             return False
         self._holds[key] = hold
-        self._names += hold.names
-        self._name_bytes += hold.name_bytes
+        self._account(hold, 1)
         if hold.decisions or hold.access:
             self._of_brokers[key] = hold
         self._count += 1
@@ -129,10 +140,62 @@ class HeldWatches:
             heapq.heapify(self._deadlines)
         return True
 
-    def take_due(self, now: float) -> list[HeldWatch]:
-        """Remove and return the requests that have expired."""
+    def make_ready(self, hold: HeldWatch) -> bool:
+        """Let a request that is not held wait for its answer; False if there are too many."""
+        key = (hold.address, hold.id)
+        replaced = self._ready.get(key)
+        if replaced is not None:
+            self._account(replaced, -1)
+            del self._ready[key]
+        if not self._has_room(hold):
+            return False
+        self._ready[key] = hold
+        self._account(hold, 1)
+        return True
+
+    def take_ready(self) -> HeldWatch | None:
+        """Remove and return the first request that is to be answered."""
+        for key, hold in self._ready.items():
+            del self._ready[key]
+            self._account(hold, -1)
+            return hold
+        return None
+
+    @property
+    def has_ready(self) -> bool:
+        """True if any request is to be answered."""
+        return bool(self._ready)
+
+    def _has_room(self, hold: HeldWatch) -> bool:
+        if len(self) >= MAX_HOLDS or self._names + hold.names > MAX_NAMES:
+            return False
+        if self._name_bytes + hold.name_bytes > MAX_NAME_BYTES:
+            return False
+        if hold.from_node:
+            return True
+        count, size = self._of_owners.get(hold.address, (0, 0))
+        if count >= MAX_OF_CONNECTION or size + hold.name_bytes > MAX_NAME_BYTES_OF_CONNECTION:
+            return False
+        count, size = self._of_owners.get(hold.user, (0, 0))
+        return not hold.user or (
+            count < MAX_OF_USER and size + hold.name_bytes <= MAX_NAME_BYTES_OF_USER
+        )
+
+    def _account(self, hold: HeldWatch, sign: int) -> None:
+        """Count a request that begins (1) or ends (-1) to wait."""
+        self._names += sign * hold.names
+        self._name_bytes += sign * hold.name_bytes
+        for owner in (hold.address, hold.user):
+            count, size = self._of_owners.get(owner, (0, 0))
+            if count + sign:
+                self._of_owners[owner] = (count + sign, size + sign * hold.name_bytes)
+            else:
+                del self._of_owners[owner]
+
+    def take_due(self, now: float, most: int = MAX_HOLDS) -> list[HeldWatch]:
+        """Remove and return the requests that have expired, up to `most` of them."""
         due: list[HeldWatch] = []
-        while self._deadlines and self._deadlines[0][0] <= now:
+        while self._deadlines and self._deadlines[0][0] <= now and len(due) < most:
             _, _, hold = heapq.heappop(self._deadlines)
             if self._remove(hold):
                 due.append(hold)
@@ -182,10 +245,16 @@ class HeldWatches:
         dropped = [h for h in self._holds.values() if h.address in gone]
         for hold in dropped:
             self._remove(hold)
-        return dropped
+        ready = [hold for hold in self._ready.values() if hold.address in gone]
+        for hold in ready:
+            del self._ready[hold.address, hold.id]
+            self._account(hold, -1)
+        return dropped + ready
 
     def deadline(self) -> float | None:
-        """Return when the first request expires."""
+        """Return when the first request expires; at once if any is to be answered."""
+        if self._ready:
+            return float("-inf")
         while self._deadlines and not self._is_held(self._deadlines[0][2]):
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
@@ -197,7 +266,6 @@ class HeldWatches:
         if not self._is_held(hold):
             return False
         del self._holds[hold.address, hold.id]
-        self._names -= hold.names
-        self._name_bytes -= hold.name_bytes
+        self._account(hold, -1)
         self._of_brokers.pop((hold.address, hold.id), None)
         return True

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
+import msgspec
+
 from logboom.metadata.tables.cluster_state import ClusterState
 from logboom.metadata.watch.held_watches import MAX_WAIT_S, HeldWatch, HeldWatches
 from logboom.metadata.watch.watch_views import view_since
@@ -13,12 +15,18 @@ from logboom.wire.actor import Effects, PeerAddress, Send
 from logboom.wire.errors import LogboomError, Unauthenticated, Unavailable
 from logboom.wire.frames import encode
 from logboom.wire.listeners import Security
-from logboom.wire.messages import Watch, WatchResult
+from logboom.wire.messages import EncodedWatchResult, Watch, WatchResult
 from logboom.wire.sight import Sight
 from logboom.wire.told_endpoints import endpoints_told
-from logboom.wire.view import NameServerView
+from logboom.wire.view import NameServerView, View
 
 NOTHING_SHOWN: Final = -1
+TURN_ANSWERS: Final = 200
+"""Requests of clients that one turn answers, and that one turn ends; the others follow in the next."""
+TURN_BUILT_BYTES: Final = 256 * 1024
+"""Bytes of views after which a turn builds no other; some milliseconds."""
+TURN_SENT_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of answers to clients after which a turn sends no other."""
 
 
 class WatchHost(Protocol):
@@ -83,11 +91,12 @@ class WatchHandler:
             message.access and peer.kind != "client",
             peer.kind != "client",
             sight,
+            peer.user,
         )
         # Compared with the version that the held requests have seen: a change in this turn still
         # wakes this one.
         if self._insight.cluster.cluster_id and hold.version < self._shown:
-            self._show(hold, out)
+            self._answer(hold, out)
         elif not self.watches.add(hold):
             self._refuse(hold, "holds too many watches", out, "BUSY")
 
@@ -113,7 +122,41 @@ class WatchHandler:
                 decisions=decisions,
                 access=access,
             ):
-                self._show(hold, out)
+                self._answer(hold, out)
+
+    def _answer(self, hold: HeldWatch, out: Effects) -> None:
+        """Answer a node at once, and a client when it is its turn."""
+        if hold.sight is not None and not hold.sight.is_current():
+            self._end(hold, out)
+        elif hold.from_node:
+            out.sends.append(Send(hold.address, encode(WatchResult(hold.id, self._view(hold)))))
+        elif not self.watches.make_ready(hold):
+            self._refuse(hold, "holds too many watches", out, "BUSY")
+
+    def serve(self, out: Effects) -> None:
+        """Answer clients, as far as the bounds of a turn allow; equal views are built once."""
+        views: dict[tuple[object, ...], bytes] = {}
+        built = sent = 0
+        for _ in range(TURN_ANSWERS):
+            if built >= TURN_BUILT_BYTES or sent >= TURN_SENT_BYTES:
+                return
+            hold = self.watches.take_ready()
+            if hold is None:
+                return
+            if hold.sight is not None and not hold.sight.is_current():
+                self._end(hold, out)
+                continue
+            listener = hold.address.listener
+            wanted = (hold.version, hold.topics, hold.groups, hold.members_at, hold.decisions)
+            name = (*wanted, hold.access, hold.user, hold.sight is None, listener)
+            view = views.get(name)
+            if view is None:
+                told = endpoints_told(self._view(hold), listener, self._securities[listener])
+                view = views[name] = msgspec.msgpack.encode(told)
+                built += len(view)
+            frames = encode(EncodedWatchResult(hold.id, msgspec.Raw(view)))
+            out.sends.append(Send(hold.address, frames))
+            sent += len(view)
 
     def end_sessions(self, addresses: Collection[PeerAddress], out: Effects) -> None:
         """Refuse the held requests of sessions whose keys are not accepted any more."""
@@ -126,7 +169,7 @@ class WatchHandler:
 
     def end_due(self, out: Effects, now: float) -> None:
         """Answer held requests that have expired: nothing changed, or this node is behind."""
-        for hold in self.watches.take_due(now):
+        for hold in self.watches.take_due(now, TURN_ANSWERS):
             cluster = self._insight.cluster
             if not cluster.cluster_id or cluster.version < hold.version:
                 # Never with an older view (R14); another name server may know more.
@@ -134,13 +177,10 @@ class WatchHandler:
             elif not self._insight.in_touch:
                 self._refuse(hold, "reaches no raft leader", out)
             else:
-                self._show(hold, out)
+                self._answer(hold, out)
 
-    def _show(self, hold: HeldWatch, out: Effects) -> None:
-        if hold.sight is not None and not hold.sight.is_current():
-            self._end(hold, out)
-            return
-        view = view_since(
+    def _view(self, hold: HeldWatch) -> View:
+        return view_since(
             self._insight.cluster,
             hold.version,
             hold.topics,
@@ -152,10 +192,6 @@ class WatchHandler:
             access=hold.access,
             sight=hold.sight,
         )
-        if not hold.from_node:
-            listener = hold.address.listener
-            view = endpoints_told(view, listener, self._securities[listener])
-        out.sends.append(Send(hold.address, encode(WatchResult(hold.id, view))))
 
     def _refuse(self, hold: HeldWatch, why: str, out: Effects, code: str = "UNAVAILABLE") -> None:
         error: LogboomError = Unavailable(f"{self._id} {why}: ask another name server", code)
