@@ -15,7 +15,12 @@ from logboom.wire.access.access_commands import AddRule
 from logboom.wire.access.access_rules import AccessRule, AccessView, RoleView, UserKey, UserView
 from logboom.wire.access_requirements import COMMANDS, NOBODY, NODES, REQUESTS, Requirement
 from logboom.wire.actor import Effects, PeerAddress
-from logboom.wire.authorizer import MAX_TOPIC_ID, Authorizer
+from logboom.wire.authorizer import (
+    MAX_RIGHTS,
+    MAX_RIGHTS_BY_ID,
+    MAX_TOPIC_ID,
+    Authorizer,
+)
 from logboom.wire.base import WireMessage
 from logboom.wire.commands import Barrier, CreateTopic, DeleteTopic, NewTerm, RemoveBroker
 from logboom.wire.errors import (
@@ -519,3 +524,27 @@ def test_who_has_no_session_any_more_sees_nothing() -> None:
     assert gone is not None
     assert not gone.topic("a")
     assert not gone.cluster()
+
+
+def test_who_lacks_the_first_right_has_cost_nothing_and_too_many_are_not_decided() -> None:
+    topics = {f"t{number}": "" for number in range(MAX_RIGHTS)}
+    join = GroupJoin(1, 0, "g", "m", "", "", topics, replace=False, config=GroupConfig())
+    of = authorizer(allow("read", "group", "g"), allow("read", "topic", "*"))
+    error = ask(of, join)
+    assert isinstance(error, InvalidRequest)
+    assert error.code == "TOO_LARGE"
+    join.subscription = dict(list(topics.items())[: MAX_RIGHTS - 1])
+    assert ask(of, join) is None
+    asked: list[Requirement] = []
+    nobody = authorizer()
+    nobody.on_refusal = lambda _caller, _asked, needed, _decision: asked.append(needed)
+    assert isinstance(ask(nobody, join), Forbidden)
+    assert [each.kind for each in asked] == ["group"]
+
+
+def test_a_command_that_names_too_many_topics_is_not_decided() -> None:
+    of = authorizer(allow("manage", "group", "g"), allow("describe", "topic", "*"))
+    for count, code in ((MAX_RIGHTS_BY_ID, None), (MAX_RIGHTS_BY_ID + 1, "TOO_LARGE")):
+        command = ResetOffsets("g", [(number, 0, 0) for number in range(count)], 0)
+        error = of.refusal_of_command(alice(of), command, str)
+        assert (None if error is None else error.code) == code

@@ -12,11 +12,14 @@ import msgspec
 import pytest
 from msgspec import Struct
 
+from logboom.wire.base import SMALL_FRAME
 from logboom.wire.commands import AnyCommand
 from logboom.wire.group_view import GroupConfig
 from logboom.wire.messages import AnyMessage
 from logboom.wire.subscription_messages import SubscriptionConfig
 from logboom.wire.view import TopicConfig
+from tests.unit.wire import largest_requests
+from tests.unit.wire.largest_requests import tag_of
 
 PAGE = (Path(__file__).parents[3] / "docs" / "PROTOCOL.md").read_text("utf-8")
 CODE = re.compile(r"^(?:    [^\n]*\n)+|`([^`\n]+)`", re.MULTILINE)
@@ -137,3 +140,31 @@ def test_the_page_prints_a_configuration(config: Any, after: str) -> None:
                 else str(value)
             )
             assert kind.split()[0] == type(value).__name__
+
+
+def test_the_page_prints_the_limits_of_requests() -> None:
+    limits: dict[str, tuple[int, dict[str, int]]] = {}
+    for field in largest_requests.fields():
+        _, lists = limits.setdefault(tag_of(field.request), (field.request.FRAME_BYTES, {}))
+        kind = field.kind
+        if not isinstance(kind, msgspec.inspect.ListType | msgspec.inspect.DictType):
+            continue
+        if kind.max_length is not None:
+            lists[field.name] = kind.max_length
+    told = rows("### 1.3 Limits of requests")
+    others, *_ = told.pop("all others")
+    assert int(others) == SMALL_FRAME
+    for cells in told.values():
+        assert len(cells) == 3
+    assert {
+        name.strip("`"): (
+            int(size),
+            dict(zip(of.split(", "), map(int, most.split(", ")), strict=True)),
+        )
+        for name, (size, of, most) in told.items()
+        if name != "request"
+    } == {
+        name: (size, lists)
+        for name, (size, lists) in limits.items()
+        if lists or size != SMALL_FRAME
+    }

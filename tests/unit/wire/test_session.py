@@ -8,7 +8,6 @@ import pytest
 from logboom.wire.acceptor import (
     IDLE,
     MAX_CLIENT_ID,
-    MAX_CLIENTS_FRAME,
     MAX_CREDENTIALS,
     MAX_FRAMES,
     MAX_GREETINGS,
@@ -17,7 +16,7 @@ from logboom.wire.acceptor import (
     Acceptor,
 )
 from logboom.wire.actor import Effects, HandshakeFault, PeerAddress, Send
-from logboom.wire.base import WireMessage
+from logboom.wire.base import SMALL_FRAME, WireMessage
 from logboom.wire.commands import CreateTopic, FenceBroker
 from logboom.wire.errors import InvalidRequest, Unauthenticated
 from logboom.wire.frames import Frame, decode, encode
@@ -555,7 +554,7 @@ def test_a_large_frame_without_a_session_is_not_even_decoded() -> None:
 def test_a_clients_message_is_bounded_in_bytes_and_frames() -> None:
     gate = Acceptor("broker-1", KEY, random.Random(2))
     assert isinstance(said(gate, encode(Hello(-1, 1, 1, "me", "client", 0))), Welcome)
-    answer = said(gate, [bytes(encode(Stats(7, 1))[0]) + bytes(MAX_CLIENTS_FRAME)])
+    answer = said(gate, [bytes(encode(Stats(7, 1))[0]) + bytes(SMALL_FRAME)])
     assert isinstance(answer, Failure)
     assert answer.code == "TOO_LARGE"
     answer = said(gate, [*encode(Stats(7, 1)), *[b""] * MAX_FRAMES])

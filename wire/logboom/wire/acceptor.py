@@ -29,7 +29,7 @@ from logboom.wire.access.access_commands import (
 from logboom.wire.access.access_rules import is_node_user, node_user, user_of
 from logboom.wire.actor import Effects, PeerAddress, Send
 from logboom.wire.authorizer import Authorizer
-from logboom.wire.base import WireMessage
+from logboom.wire.base import SMALL_FRAME, WireMessage
 from logboom.wire.commands import (
     AllocateProducerIds,
     AlterTopic,
@@ -53,7 +53,7 @@ from logboom.wire.errors import (
     Unauthenticated,
     Unavailable,
 )
-from logboom.wire.frames import Frame, decode, encode, id_of
+from logboom.wire.frames import Frame, decode_request, encode
 from logboom.wire.group_commands import AlterGroup, DeleteGroup, ResetOffsets
 from logboom.wire.hello import PeerKind, proof, verify_proof
 from logboom.wire.messages import (
@@ -97,10 +97,8 @@ MAX_CREDENTIALS: Final = 8 * 1024
 """Maximum length of the credentials in HELLO, in bytes."""
 MAX_NONCE: Final = 64
 """Maximum length of a nonce, in bytes."""
-MAX_STRANGERS_FRAME: Final = 64 * 1024
+MAX_STRANGERS_FRAME: Final = SMALL_FRAME
 """Maximum message frame that is decoded without a session, in bytes: HELLO and PROVE are small."""
-MAX_CLIENTS_FRAME: Final = 2 * 1024 * 1024
-"""Maximum message frame of a client, in bytes."""
 MAX_FRAMES: Final = 64
 """Maximum number of frames in a request. All requests that exist need one message and one batch."""
 CLIENT_COMMANDS: Final = (
@@ -340,8 +338,11 @@ class Acceptor:
                 # This may be a request after a reconnect. It is repeated after the greeting.
                 out.sends.append(Send(address, encode(NeedHello(0))))
                 return None
-            _check_size(peer, frames)
-            message = decode(frames)
+            if len(frames) > MAX_FRAMES:
+                text = f"a message of {len(frames)} frames; at most {MAX_FRAMES} are accepted"
+                raise InvalidRequest(text, "MALFORMED")
+            of_client = peer is None or peer.kind == "client"
+            message = decode_request(frames, of_client=of_client)
         except InvalidRequest as error:
             number = error.fields.get("id")
             self.stats.count_failure(error.code)
@@ -597,20 +598,6 @@ def _fault_of(hello: Hello) -> str | None:
     if len(hello.nonce) > MAX_NONCE:
         return f"nonce of {len(hello.nonce)} bytes; at most {MAX_NONCE} are accepted"
     return None
-
-
-def _check_size(peer: PeerSession | None, frames: Sequence[Frame]) -> None:
-    """Check the size of a request before any of it is decoded.
-
-    Raises:
-        InvalidRequest: MALFORMED or TOO_LARGE.
-    """
-    if len(frames) > MAX_FRAMES:
-        text = f"a message of {len(frames)} frames; at most {MAX_FRAMES} are accepted"
-        raise InvalidRequest(text, "MALFORMED")
-    if peer is not None and peer.kind == "client" and frames and len(frames[0]) > MAX_CLIENTS_FRAME:
-        text = f"message frame of {len(frames[0])} bytes; at most {MAX_CLIENTS_FRAME} are accepted"
-        raise InvalidRequest(text, "TOO_LARGE", id=id_of(frames[0]))
 
 
 def _denial(peer: PeerSession, message: WireMessage) -> LogboomError | None:

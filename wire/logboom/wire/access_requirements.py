@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
@@ -136,8 +137,9 @@ class RequestRule(NamedTuple):
     """Who may send a request, in words for the documentation, and the rights that it needs."""
 
     says: str
-    needs: Callable[[Any], Sequence[Requirement]] | None = None
-    """None: it is not for users at all."""
+    needs: Callable[[Any], Iterable[Requirement]] | None = None
+    """None: it is not for users at all. Of a long list they are found one by one, as they are decided:
+    who lacks the first right has cost nothing."""
 
 
 _remembered: Final = lru_cache(maxsize=4_096)(Requirement)
@@ -213,9 +215,9 @@ def _recall(asked: Recall) -> Sequence[Requirement]:
     return (_need("manage" if is_reserved(asked.topic) else "write", "topic", asked.topic),)
 
 
-def _join(asked: GroupJoin) -> Sequence[Requirement]:
+def _join(asked: GroupJoin) -> Iterable[Requirement]:
     group = _need("read", "group", asked.group, creates=True)
-    return (group, *_subscribed(asked.subscription))
+    return chain((group,), _subscribed(asked.subscription))
 
 
 def _subscribed(topics: Iterable[str]) -> Iterator[Requirement]:
@@ -343,19 +345,20 @@ def _create_topic(command: CreateTopic) -> Sequence[Requirement]:
     return (_need("manage", "topic", command.name, creates=True),)
 
 
-def _alter_group(command: AlterGroup) -> Sequence[Requirement]:
+def _alter_group(command: AlterGroup) -> Iterable[Requirement]:
     group = _need("manage", "group", command.group, creates=command.create)
-    return (group, *_subscribed(command.subscription or ()))
+    return chain((group,), _subscribed(command.subscription or ()))
 
 
 def _open(command: OpenApplication) -> Sequence[Requirement]:
     return _transaction(command.app_id)
 
 
-def _decide(command: Decide) -> Sequence[Requirement]:
-    groups = [_need("read", "group", each.group) for each in command.consumed]
+def _decide(command: Decide) -> Iterable[Requirement]:
+    names = dict.fromkeys(each.group for each in command.consumed)
+    groups = (_need("read", "group", each) for each in names)
     # An operator ends what others have left behind; what is published needs the right to write.
-    return (*_transaction(command.app_id, None if command.commit else "manage"), *groups)
+    return chain(_transaction(command.app_id, None if command.commit else "manage"), groups)
 
 
 COMMANDS: Final[Mapping[type[Struct], RequestRule]] = {

@@ -34,6 +34,10 @@ from logboom.wire.hello import PeerKind
 from logboom.wire.names import unknown_group_text, unknown_topic_text
 from logboom.wire.sight import Sight, TopicById
 
+MAX_RIGHTS: Final = 1_100
+"""Maximum rights that a request may need: a group subscribes to at most 1,024 topics."""
+MAX_RIGHTS_BY_ID: Final = 3_000
+"""Maximum topics that a command may name by id: a decision names at most as many parked batches."""
 MAX_TOPIC_ID: Final = 1 << 62
 """Upper bound of the topic ids in a user's command; the ids beyond are used for unknown topics."""
 
@@ -142,7 +146,9 @@ class Authorizer:
         if rule is None or rule.needs is None:
             return _only_nodes(caller.user, type(asked).__name__)
         user, decide = caller.user, self.books().decide
-        for requirement in rule.needs(asked):
+        for count, requirement in enumerate(rule.needs(asked)):
+            if count >= MAX_RIGHTS:
+                return _too_many(asked, MAX_RIGHTS)
             verb, kind, name, instead, _ = requirement
             if decide(user, verb, kind, name).allowed:
                 continue
@@ -154,11 +160,16 @@ class Authorizer:
         self, caller: Caller, command: Command, topics: TopicById
     ) -> LogboomError | None:
         """Decide on the topics that a command names by id, as far as the user may describe them."""
-        for topic_id, verb, instead in requirements_by_id(command):
+        decide = self.books().decide
+        for count, (topic_id, verb, instead) in enumerate(requirements_by_id(command)):
             if not 0 <= topic_id < MAX_TOPIC_ID:
                 return InvalidRequest(f"there is no topic of id {topic_id}")
+            if count >= MAX_RIGHTS_BY_ID:
+                return _too_many(command, MAX_RIGHTS_BY_ID)
             name = topics(topic_id)
-            if name is None or not self._sees(caller.user, name):
+            if name is None or decide(caller.user, verb, "topic", name).allowed:
+                continue
+            if not self._sees(caller.user, name):
                 continue
             error = self.lack(caller, command, Requirement(verb, "topic", name, instead))
             if error is not None:
@@ -214,6 +225,11 @@ def forbidden(user: str, needed: Requirement, decision: AccessDecision) -> Logbo
     else:
         mend = f"a rule denies it; `logboom acl explain --user {user} {rule}` shows which"
     return Forbidden(f"{text}: {mend}", verb=verb, kind=kind, name=name)
+
+
+def _too_many(asked: object, limit: int) -> LogboomError:
+    text = f"{type(asked).__name__} needs more than {limit} rights: name fewer topics, or groups, at once"
+    return InvalidRequest(text, "TOO_LARGE")
 
 
 def _only_nodes(user: str, request: str) -> LogboomError:

@@ -7,13 +7,13 @@ docs/SAFETY.md, K1 to K4). No node remembers anything of it between two answers.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from logboom.wire.access.access_rules import Quota, RoleView, UserView
-from logboom.wire.base import Name, Request, WireMessage
+from logboom.wire.base import LARGE_FRAME, Name, Request, WireMessage
 from logboom.wire.group_view import GroupOffsets, GroupView
 from logboom.wire.transactions import DecisionView, EntryPosition
 from logboom.wire.view import BrokerView, NameServerView, SettingView, TopicView
@@ -165,12 +165,18 @@ class EntriesFetched(WireMessage, array_like=True):
     yet."""
 
 
+MAX_COPIES: Final = 65_536
+"""Maximum copies of batches in one RestoreEntries."""
+
+
 class RestoreEntries(Request, array_like=True):
     """Append entries of a backup to a queue whose topic is being restored.
 
     Served by the queue's leader, and answered once all in-sync replicas have them on disk. At most
     one frame follows. With `count` 0 and no frame it only asks where the queue's log ends.
     """
+
+    FRAME_BYTES: ClassVar[int] = LARGE_FRAME
 
     topic: Name
     queue: int
@@ -187,7 +193,7 @@ class RestoreEntries(Request, array_like=True):
     """crc32c of the frame."""
     state: bytes = b""
     """Epochs and producer windows of a log that begins at the position, as in RESET; else empty."""
-    survivors: list[bytes] | None = None
+    survivors: Annotated[list[bytes], Meta(max_length=MAX_COPIES)] | None = None
     """Of a compacted topic: the frame holds copies of batches from before the log, and these are the
     surviving messages of each, as in Pulled."""
     copied: int = -1

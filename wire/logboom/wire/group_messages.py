@@ -8,12 +8,27 @@ leaders.
 
 from __future__ import annotations
 
+from typing import Annotated, ClassVar, Final, TypeAlias
+
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from logboom.wire.base import Name, Request, WireMessage
 from logboom.wire.group_commands import QueueCommit
 from logboom.wire.group_view import GroupConfig, OwnedQueue, QueueKey
+
+MAX_SUBSCRIBED: Final = 2_000
+"""Maximum topics in a GroupJoin: more than a group may have, which the refusal then tells."""
+MAX_STATUSES: Final = 1_024
+"""Maximum queues in the status of a member that a coordinator keeps."""
+MAX_MEMBERS_QUEUES: Final = 20_000
+"""Maximum queues in a request of a member: in a status, a commit, a release, a farewell."""
+MAX_STATE: Final = 128
+"""Maximum length of a state in a status, in characters."""
+MEMBERS_FRAME: Final = 1024 * 1024
+"""Maximum length of such a request, in bytes."""
+
+Commits: TypeAlias = Annotated[list[QueueCommit], Meta(max_length=MAX_MEMBERS_QUEUES)]
 
 
 class QueueStatus(Struct, frozen=True, array_like=True, gc=False):
@@ -21,7 +36,7 @@ class QueueStatus(Struct, frozen=True, array_like=True, gc=False):
 
     topic_id: int
     queue: int
-    state: str
+    state: Annotated[str, Meta(max_length=MAX_STATE)]
     """Why there is no progress, in a few words: "paused", "full cache", "handler running", "not
     polled", "lock refused", "draining"."""
     since_ms: int
@@ -44,7 +59,7 @@ class GroupJoin(Request, array_like=True):
     instance: Name
     """Name of a static member; "" for others."""
     room: Name
-    subscription: dict[str, str]
+    subscription: Annotated[dict[str, str], Meta(max_length=MAX_SUBSCRIBED)]
     """Topic → filter text ("" or "*": everything)."""
     replace: bool
     """Give the group this subscription if it has another."""
@@ -71,13 +86,17 @@ class GroupHeartbeat(Request, array_like=True):
     UNKNOWN_MEMBER and STALE_EPOCH (join again; everything owned is lost), UNKNOWN_GROUP.
     """
 
+    FRAME_BYTES: ClassVar[int] = MEMBERS_FRAME
+
     group: Name
     member: Name
     epoch: int
     seen: int
     """`version` of the last GroupAssigned that the member took; -1 if none."""
     wait_ms: int
-    status: list[QueueStatus] = msgspec.field(default_factory=list)
+    status: Annotated[list[QueueStatus], Meta(max_length=MAX_MEMBERS_QUEUES)] = msgspec.field(
+        default_factory=list
+    )
 
 
 class GroupAssigned(WireMessage, array_like=True):
@@ -100,19 +119,23 @@ class GroupAssigned(WireMessage, array_like=True):
 class GroupRelease(Request, array_like=True):
     """Commit drained queues for the last time and release them; answered by GroupCommitted."""
 
+    FRAME_BYTES: ClassVar[int] = MEMBERS_FRAME
+
     group: Name
     member: Name
     epoch: int
-    releases: list[QueueCommit]
+    releases: Commits
 
 
 class GroupCommit(Request, array_like=True):
     """Commit offsets of owned queues; answered by GroupCommitted once it is in the log."""
 
+    FRAME_BYTES: ClassVar[int] = MEMBERS_FRAME
+
     group: Name
     member: Name
     epoch: int
-    queues: list[QueueCommit]
+    queues: Commits
 
 
 class GroupCommitted(WireMessage, array_like=True):
@@ -127,10 +150,12 @@ class GroupCommitted(WireMessage, array_like=True):
 class GroupLeave(Request, array_like=True):
     """Leave the group, with the last commits; answered by GroupCommitted."""
 
+    FRAME_BYTES: ClassVar[int] = MEMBERS_FRAME
+
     group: Name
     member: Name
     epoch: int
-    releases: list[QueueCommit]
+    releases: Commits
     stays: bool = False
     """The process ends, but the member keeps its queues until its next process joins, or it expires.
     Coordinators that do not know this let it leave."""

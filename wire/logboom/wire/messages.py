@@ -8,10 +8,10 @@ compared. The frames after the message are batches.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from logboom.wire.access.access_rules import Quota, RoleView, UserView
 from logboom.wire.backup_messages import (
@@ -20,12 +20,13 @@ from logboom.wire.backup_messages import (
     ReadState,
     RestoreEntries,
 )
-from logboom.wire.base import Name, Request, WireMessage
+from logboom.wire.base import LARGE_FRAME, MAX_NODES_LIST, Name, Request, WireMessage
 from logboom.wire.commands import AnyCommand, CommandResult
 from logboom.wire.copy_receipts import CopiesSigned, SignCopies
 from logboom.wire.group_messages import GroupMessage
 from logboom.wire.group_view import GroupOffsets, GroupSummary, GroupView
 from logboom.wire.listeners import ListenerView
+from logboom.wire.names import MAX_QUEUES
 from logboom.wire.operation_messages import OperationMessage, ReportLoad
 from logboom.wire.parking import AT_ONCE, ParkingMessage
 from logboom.wire.subscription_messages import SubscriptionMessage
@@ -160,6 +161,8 @@ class Produced(WireMessage, array_like=True):
 
 LONGEST_HOLD_MS: Final = 60_000
 """Maximum wait of a Pull."""
+MAX_PULL_TAGS: Final = 256
+"""Maximum tags in a Pull, as in a filter."""
 
 
 class Pull(Request, array_like=True):
@@ -175,7 +178,7 @@ class Pull(Request, array_like=True):
     wait_ms: int
     max_messages: int = 0
     """A hint to stop early (0: none); whole batches are sent, and the client cuts."""
-    tags: list[str] | None = None
+    tags: Annotated[list[str], Meta(max_length=MAX_PULL_TAGS)] | None = None
     """Leave out batches that cannot contain any of these tags."""
     topic_id: int = 0
     """Id of the topic, as in Produce: offsets of a former topic mean nothing in the current one."""
@@ -219,7 +222,7 @@ class Offsets(Request, array_like=True):
     """Request the first offset and the high watermark of queues; only a leaseholder answers."""
 
     topic: Name
-    queues: list[int]
+    queues: Annotated[list[int], Meta(max_length=MAX_QUEUES)]
     topic_id: int = 0
     """As in Produce."""
     begin: int = -1
@@ -314,8 +317,10 @@ class Replicate(Request, array_like=True):
     number: int
     wait_ms: int
     max_bytes: int
-    queues: list[FollowerPosition]
-    gone: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    queues: Annotated[list[FollowerPosition], Meta(max_length=MAX_NODES_LIST)]
+    gone: Annotated[list[tuple[int, int]], Meta(max_length=MAX_NODES_LIST)] = msgspec.field(
+        default_factory=list
+    )
     """(topic id, queue) that the follower no longer fetches from this leader."""
     heard: int = -1
     """Number of the last request of this session whose answer the follower took; -1 if none. A
@@ -369,16 +374,24 @@ class Replicated(WireMessage, array_like=True):
 # ── metadata ────────────────────────────────────────────────────────────────────────────────────
 
 
+MAX_WATCHED: Final = 65_536
+"""Maximum topics, and groups, that a Watch names; who wants more asks for all."""
+
+
 class Watch(Request, array_like=True):
     """Request metadata newer than `version`, held up to `wait_ms`; -1 asks for the full view.
 
     `topics` None: all. A node behind `version` waits and never answers with an older view.
     """
 
+    FRAME_BYTES: ClassVar[int] = LARGE_FRAME
+
     version: int
-    topics: list[str] | None
+    topics: Annotated[list[str], Meta(max_length=MAX_WATCHED)] | None
     wait_ms: int
-    groups: list[str] | None = msgspec.field(default_factory=list)
+    groups: Annotated[list[str], Meta(max_length=MAX_WATCHED)] | None = msgspec.field(
+        default_factory=list
+    )
     """Consumer groups to follow; None: all."""
     members_at: Name = ""
     """Include members only of groups that this broker coordinates, and the heads of others; "":
@@ -467,7 +480,9 @@ class Heartbeat(Request, array_like=True):
 
     broker: Name
     instance_epoch: int
-    unheard: list[str] = msgspec.field(default_factory=list)
+    unheard: Annotated[list[str], Meta(max_length=MAX_NODES_LIST)] = msgspec.field(
+        default_factory=list
+    )
     """Brokers that should replicate from this one and have been silent for a while."""
     max_request_bytes: int = 0
     """Largest batch that this broker accepts; 0: it does not say."""
@@ -487,6 +502,10 @@ class HeartbeatGranted(WireMessage, array_like=True):
     "" if there was none lately."""
 
 
+MAX_LISTENERS: Final = 1_000
+"""Maximum listeners that a name server tells in a RaftFrame."""
+
+
 class RaftFrame(WireMessage, array_like=True):
     """One direction of a link between name servers (id 0); the next frame is the Raft payload.
 
@@ -503,10 +522,14 @@ class RaftFrame(WireMessage, array_like=True):
     endpoint: str = ""
     """host:port of the sender's Raft listener, while the link is not up. It lets a member answer
     that has not heard yet that the sender was added."""
-    listeners: list[ListenerView] = msgspec.field(default_factory=list)
+    listeners: Annotated[list[ListenerView], Meta(max_length=MAX_LISTENERS)] = msgspec.field(
+        default_factory=list
+    )
     """The sender's listeners for clients and brokers, told like `endpoint`; empty if it has a single
     open one."""
-    raft_listeners: list[ListenerView] = msgspec.field(default_factory=list)
+    raft_listeners: Annotated[list[ListenerView], Meta(max_length=MAX_LISTENERS)] = msgspec.field(
+        default_factory=list
+    )
     """The same of its listeners for other name servers."""
     software: str = ""
     """Version of its software, told like `endpoint`; empty: a release that does not say."""

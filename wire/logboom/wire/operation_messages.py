@@ -6,9 +6,9 @@ brokers report in memory only: a new leader has everything again after one inter
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from logboom.wire.base import Name, Request, WireMessage
 
@@ -54,7 +54,7 @@ class ReportLoad(Request, array_like=True):
     """Bytes that arrive for replicas that are being added."""
     moved_out_bytes_per_s: int
     """Bytes sent to such replicas of other brokers."""
-    replicas: list[ReplicaLoad]
+    replicas: Annotated[list[ReplicaLoad], Meta(max_length=MAX_REPORTED)]
 
 
 class DescribeCluster(Request, array_like=True):

@@ -8,10 +8,10 @@ comes again has a greater one, begins without permits, and what it held is deliv
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from logboom.wire.base import Name, Request, WireMessage
 
@@ -25,6 +25,13 @@ Span: TypeAlias = tuple[int, int]
 
 NAME_LENGTH: Final = 120
 """Characters of a subscription's or a consumer's name, at most."""
+MAX_ACKED: Final = 25_000
+"""Maximum spans of acknowledged messages in one SettleMessages: every second message that a consumer
+may hold by default."""
+MAX_AGAIN: Final = 10_000
+"""Maximum spans of messages given back in one SettleMessages."""
+MAX_RANGES: Final = 4_096
+"""Maximum ranges of one consumer."""
 
 
 class SubscriptionConfig(Struct, frozen=True, array_like=True):
@@ -72,7 +79,7 @@ class Subscribe(Request, array_like=True):
     config: SubscriptionConfig
     priority: int = 0
     """0 is the best."""
-    ranges: list[Span] | None = None
+    ranges: Annotated[list[Span], Meta(max_length=MAX_RANGES)] | None = None
     """(first slot, last slot): of key_shared with sticky hashing; of exclusive, where what lies outside
     counts as acknowledged."""
     start: Start = "last"
@@ -134,15 +141,19 @@ class SettleMessages(Request, array_like=True):
     NOT_ENOUGH_REPLICAS, INVALID_ARGUMENT.
     """
 
+    FRAME_BYTES: ClassVar[int] = 1024 * 1024
+
     topic: Name
     queue: int
     subscription: Name
     consumer: Name
     session: int
-    acked: list[Span]
+    acked: Annotated[list[Span], Meta(max_length=MAX_ACKED)]
     up_to: int = -1
     """Exclusive and failover: everything up to and with this offset is done; -1: nothing."""
-    again: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
+    again: Annotated[list[tuple[int, int, int]], Meta(max_length=MAX_AGAIN)] = msgspec.field(
+        default_factory=list
+    )
     """(first offset, offset behind, milliseconds): to be delivered again so much later."""
     topic_id: int = 0
 

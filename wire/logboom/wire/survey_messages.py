@@ -7,9 +7,9 @@ its node makes in a few milliseconds. What the asking user may not describe is l
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from logboom.wire.base import Name, Request, WireMessage
 from logboom.wire.group_view import GroupOffsets, GroupSummary
@@ -19,7 +19,7 @@ MAX_SURVEYED: Final = 500
 MAX_SURVEYED_OFFSETS: Final = 4_000
 """Committed offsets in one GroupsSurveyed after which no further group is added."""
 MAX_PLACES: Final = 100
-"""Maximum number of places in one FindAppendTimes; further ones are not answered."""
+"""Maximum number of places in one FindAppendTimes."""
 
 
 class SurveyQueues(Request, array_like=True):
@@ -99,7 +99,7 @@ class GroupsSurveyed(WireMessage, array_like=True):
 class FindAppendTimes(Request, array_like=True):
     """Find the times at which the messages at these places were stored; to the queues' leader."""
 
-    places: list[tuple[int, int, int]]
+    places: Annotated[list[tuple[int, int, int]], Meta(max_length=MAX_PLACES)]
     """(topic id, queue, offset)."""
 
 

@@ -26,9 +26,9 @@ The body of a DECIDED entry, little endian:
 from __future__ import annotations
 
 import struct
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from logboom.wire.base import Command, Name, Request, WireMessage
 from logboom.wire.errors import InvalidRequest
@@ -248,13 +248,19 @@ class AwaitDecided(Request, array_like=True):
     """As in Produce."""
 
 
+MAX_CHECKED: Final = 10_000
+"""Maximum positions in a CheckParked; those beyond `MAX_HANDLES` are not looked at."""
+
+
 class CheckParked(Request, array_like=True):
     """Find the positions of a queue that hold no committed batch of the transaction."""
+
+    FRAME_BYTES: ClassVar[int] = 256 * 1024
 
     topic: Name
     queue: int
     transaction: TransactionId
-    places: list[EntryPosition]
+    places: Annotated[list[EntryPosition], Meta(max_length=MAX_CHECKED)]
     topic_id: int = 0
     read_bytes: int = 0
     """Above 0: return the batches of the first positions, too, up to about as many bytes."""

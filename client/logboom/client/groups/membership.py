@@ -30,7 +30,13 @@ from logboom.wire.errors import (
     RetryableError,
     Unauthenticated,
 )
-from logboom.wire.group_messages import GroupAssigned, GroupHeartbeat, GroupJoin, GroupJoined
+from logboom.wire.group_messages import (
+    MAX_STATUSES,
+    GroupAssigned,
+    GroupHeartbeat,
+    GroupJoin,
+    GroupJoined,
+)
 from logboom.wire.messages import AnyMessage, DescribeGroup, GroupDescribed
 from logboom.wire.session import Reply
 
@@ -192,7 +198,7 @@ class Membership:
             with member.lock:
                 asked_at = self._poll_timer.look(now)
                 told = [h.status(now, asked_at) for h in member.holdings.values()]
-            status = [each for each in told if each is not None]
+            status = [each for each in told if each is not None][:MAX_STATUSES]
             wait = wait_ms if seen >= 0 else 0
             return GroupHeartbeat(
                 0, left, options.group, options.member_id, epoch, seen, wait, status

@@ -90,13 +90,9 @@ class Attachment:
         return Receive(0, timeout_ms, *who, self.number, messages, size, wait_ms, topic_id)
 
     def settle(
-        self, acked: list[Span], up_to: int, again: list[tuple[int, int]], timeout_ms: int
+        self, acked: list[Span], up_to: int, back: list[tuple[int, int, int]], timeout_ms: int
     ) -> SettleMessages:
-        """Return the request that acknowledges messages and gives others back.
-
-        The latter are given as (offset, delay in ms).
-        """
-        back = [(offset, offset + 1, delay_ms) for offset, delay_ms in again]
+        """Return the request that acknowledges messages and gives others back, as `runs_of`."""
         return SettleMessages(0, timeout_ms, *self._who, acked, up_to, back, self.topic_id)
 
     def detach(self, timeout_ms: int) -> Detach:
@@ -123,4 +119,20 @@ def spans_of(offsets: Iterable[int]) -> list[Span]:
             start, stop = offset, offset + 1
     if stop > start:
         found.append((start, stop))
+    return found
+
+
+def runs_of(again: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """Join messages to give back, as (offset, delay in ms), to runs of one delay, in their order."""
+    found: list[tuple[int, int, int]] = []
+    start = stop = delay_ms = -1
+    for offset, wanted_ms in again:
+        if offset == stop and wanted_ms == delay_ms and stop - start < LONGEST_SPAN:
+            stop += 1
+            continue
+        if stop > start:
+            found.append((start, stop, delay_ms))
+        start, stop, delay_ms = offset, offset + 1, wanted_ms
+    if stop > start:
+        found.append((start, stop, delay_ms))
     return found

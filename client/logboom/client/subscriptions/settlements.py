@@ -9,18 +9,20 @@ from typing import Final, Protocol
 from logboom.client.cluster.connections import OnReply
 from logboom.client.core_context import CoreTurn
 from logboom.client.promise import Promise
-from logboom.client.subscriptions.attachment import Attachment, spans_of
+from logboom.client.subscriptions.attachment import Attachment, runs_of, spans_of
 from logboom.wire.backoff import backoff
 from logboom.wire.base import WireMessage
 from logboom.wire.errors import GroupError, LogboomError, TimedOut
 from logboom.wire.session import Reply
 from logboom.wire.session_table import RequestHandle
-from logboom.wire.subscription_messages import Settled
+from logboom.wire.subscription_messages import MAX_AGAIN, Settled
 
 LOG = logging.getLogger("logboom.client")
 
 ASK_S: Final = 10.0
 """Seconds for an answer to Subscribe and SettleMessages."""
+MAX_SPANS: Final = 4_096
+"""Spans of acknowledged messages in one request: fewer than a leader takes, since it serves others, too."""
 MAX_TOLD: Final = 100
 """Spans of refused acknowledgements that an error contains."""
 
@@ -68,9 +70,20 @@ class Settlements:
             if not place.unsettled:
                 return
             offsets, place.to_ack = place.to_ack, []
+            acked = spans_of(offsets)
+            if len(acked) > MAX_SPANS:
+                # The rest goes with the next request, which follows the answer.
+                later = acked[MAX_SPANS][0]
+                place.to_ack = [offset for offset in offsets if offset >= later]
+                offsets, acked = [each for each in offsets if each < later], acked[:MAX_SPANS]
             again, place.again = place.again, []
+            back = runs_of(again)
+            if len(back) > MAX_AGAIN:
+                back = back[:MAX_AGAIN]
+                sent = sum(stop - start for start, stop, _ in back)
+                again, place.again = again[:sent], again[sent:]
             up_to, place.up_to = place.up_to, -1
-        message = attachment.settle(spans_of(offsets), up_to, again, ms(ASK_S))
+        message = attachment.settle(acked, up_to, back, ms(ASK_S))
 
         def settled(reply: Reply) -> None:
             attachment.settling = None

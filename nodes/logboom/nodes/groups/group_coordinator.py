@@ -17,7 +17,7 @@ from logboom.nodes.groups import group_answers
 from logboom.nodes.groups.coordinator_lookup import CoordinatorLookup
 from logboom.nodes.groups.member_access import MemberAccess
 from logboom.nodes.groups.member_requests import MOST_WAITING, MemberRequests
-from logboom.nodes.groups.member_sessions import MOST_STATUSES, MemberSessions
+from logboom.nodes.groups.member_sessions import MemberSessions
 from logboom.nodes.groups.pending_joins import PendingJoins, check_size
 from logboom.nodes.groups.retry_topics import RetryTopics
 from logboom.nodes.groups.start_offsets import LeaderOffsets, StartOffsets
@@ -29,6 +29,7 @@ from logboom.wire.commands import CommandResult
 from logboom.wire.errors import LogboomError
 from logboom.wire.group_commands import ExpireMembers
 from logboom.wire.group_messages import (
+    MAX_STATUSES,
     GroupCommit,
     GroupHeartbeat,
     GroupJoin,
@@ -251,7 +252,7 @@ class GroupCoordinator(Service):
             return
         session = self.sessions.heard(message.group, message.member, message.epoch, turn.mono)
         if session is not None:
-            session.status = message.status[:MOST_STATUSES]
+            session.status = message.status[:MAX_STATUSES]
         key = (message.group, message.member)
         self._forget_hold(key)
         for older in self.holds.take(key):

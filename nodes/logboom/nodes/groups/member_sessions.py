@@ -10,14 +10,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from logboom.wire.group_messages import QueueStatus
 from logboom.wire.group_routes import KnownGroup
 from logboom.wire.group_view import GroupConfig, MemberView, OwnedQueue, QueueKey
-
-MOST_STATUSES: Final = 1024
-"""Queues of one member whose status is kept."""
 
 Expired: TypeAlias = dict[str, list[tuple[str, int]]]
 """The members of each group that are due, with their epochs."""

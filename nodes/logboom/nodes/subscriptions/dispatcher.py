@@ -52,6 +52,8 @@ from logboom.wire.filters import ScanBudget
 
 LONGEST_SPAN: Final = 1 << 20
 """Offsets that one span of an acknowledgement may cover."""
+MOST_SETTLED: Final = 1 << 24
+"""Offsets that all spans of one request may cover together: each of their blocks is looked at."""
 READ_BATCHES: Final = 100
 """Batches of one read."""
 READ_BYTES: Final = 5 * 1024 * 1024
@@ -332,10 +334,15 @@ class Dispatcher(ABC):
         redelivery (`again`).
         """
         found = []
+        offsets = 0
         for start, stop in spans:
             if not 0 <= start < stop or stop - start > LONGEST_SPAN:
                 text = f"{start} to {stop} is not a span of at most {LONGEST_SPAN} offsets"
                 raise InvalidRequest(text)
+            offsets += stop - start
+        if offsets > MOST_SETTLED:
+            text = f"spans of {offsets} offsets together; at most {MOST_SETTLED} are accepted"
+            raise InvalidRequest(f"{text}: settle them in several requests", "TOO_LARGE")
         for number, asked in sorted(blocks_of(spans).items()):
             start = number << BLOCK_BITS
             stop = start + asked.bit_length()

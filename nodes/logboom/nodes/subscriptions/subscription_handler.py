@@ -56,6 +56,7 @@ from logboom.wire.subscription_messages import (
     Receive,
     Settled,
     SettleMessages,
+    Span,
     Subscribe,
     Subscribed,
     SubscriptionsDescribed,
@@ -271,16 +272,18 @@ class SubscriptionHandler(Service):
             served, _ = self._find_session(message, turn)
             check_replicas(served.leading)
             who = (message.consumer, message.session)
-            for _, _, delay_ms in message.again:
+            returned: dict[int, list[Span]] = {}
+            for start, stop, delay_ms in message.again:
                 if not 0 <= delay_ms <= MAX_DELAY_MS:
                     raise InvalidRequest(f"a delay of {delay_ms} ms: give 0 to {MAX_DELAY_MS}")
+                returned.setdefault(delay_ms, []).append((start, stop))
             refused = []
             if message.acked:
                 refused += self._service.tell(served, Ack(*who, tuple(message.acked)), turn)
             if message.up_to >= 0:
                 refused += self._service.tell(served, AckCumulative(*who, message.up_to), turn)
-            for start, stop, delay_ms in message.again:
-                again = Nack(*who, ((start, stop),), delay_ms / 1000)
+            for delay_ms, spans in returned.items():
+                again = Nack(*who, tuple(spans), delay_ms / 1000)
                 refused += self._service.tell(served, again, turn)
             told = Settled(message.id, refused)
             self._service.answers.add(served.replica, served.leading, address, told)

@@ -11,8 +11,8 @@ from logboom.client.cluster.connections import OnReply
 from logboom.client.core_context import CoreTurn
 from logboom.client.promise import Promise
 from logboom.client.subscriptions import attachment
-from logboom.client.subscriptions.attachment import Attachment, spans_of
-from logboom.client.subscriptions.settlements import Settlements
+from logboom.client.subscriptions.attachment import Attachment, runs_of, spans_of
+from logboom.client.subscriptions.settlements import MAX_SPANS, Settlements
 from logboom.client.subscriptions.subscribed_queue import SubscribedQueue
 from logboom.client.subscriptions.subscriber_state import SubscriberOptions, SubscriberState
 from logboom.wire.actor import Instant
@@ -27,7 +27,12 @@ from logboom.wire.errors import (
 from logboom.wire.hello import Identity
 from logboom.wire.session import Reply, Session
 from logboom.wire.session_table import RequestHandle
-from logboom.wire.subscription_messages import Settled, SettleMessages, SubscriptionConfig
+from logboom.wire.subscription_messages import (
+    MAX_AGAIN,
+    Settled,
+    SettleMessages,
+    SubscriptionConfig,
+)
 
 
 class Bench:
@@ -141,3 +146,41 @@ def test_a_message_given_back_that_is_refused_for_good_comes_again() -> None:
 def test_spans_are_no_longer_than_a_leader_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attachment, "LONGEST_SPAN", 3)
     assert spans_of([9, *range(1, 6)]) == [(1, 4), (4, 6), (9, 10)]
+
+
+def test_many_acknowledgements_go_in_several_requests() -> None:
+    bench = Bench()
+    offsets = [2 * each for each in range(2 * MAX_SPANS + 1)]
+    bench.turn.rng.shuffle(offsets)
+    outcome = bench.acknowledge(*offsets)
+    told = []
+    while not outcome.done:
+        ((message, _),) = bench.asked
+        assert len(message.acked) <= MAX_SPANS
+        told += message.acked
+        bench.answer()
+    assert told == [(each, each + 1) for each in sorted(offsets)]
+    assert bench.place.idle
+
+
+def test_many_messages_given_back_go_in_several_requests() -> None:
+    bench = Bench()
+    given = [(each, 1 + each % 2) for each in range(MAX_AGAIN + 5)]
+    bench.place.again += given
+    bench.settling.settle(bench.attachment)
+    told = []
+    while bench.asked:
+        assert len(bench.asked[0][0].again) <= MAX_AGAIN
+        told += bench.asked[0][0].again
+        bench.answer()
+    assert told == [(offset, offset + 1, delay_ms) for offset, delay_ms in given]
+
+
+def test_messages_given_back_together_are_told_together() -> None:
+    assert runs_of([(3, 0), (4, 0), (5, 7), (6, 7), (9, 7), (8, 7)]) == [
+        (3, 5, 0),
+        (5, 7, 7),
+        (9, 10, 7),
+        (8, 9, 7),
+    ]
+    assert runs_of([]) == []
