@@ -33,6 +33,7 @@ from logboom.wire.commands import (
     RemoveBroker,
     RestoreTopic,
 )
+from logboom.wire.features import FEATURES
 from logboom.wire.group_commands import AlterGroup, DeleteGroup, ResetOffsets
 from logboom.wire.operation_commands import (
     AlterSettings,
@@ -74,7 +75,9 @@ def only(tables: Tables, event: str) -> dict[str, Any]:
 def test_a_cluster_begins() -> None:
     tables = Tables()
     tables.begin()
-    assert shown(tables.told()) == [("cluster_founded", {"cluster": "the cluster", "features": 1})]
+    assert shown(tables.told()) == [
+        ("cluster_founded", {"cluster": "the cluster", "features": FEATURES})
+    ]
     tables.begin(2)
     assert tables.told() == [], "another term"
     tables.be_older()
