@@ -10,6 +10,7 @@ import contextlib
 import random
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -101,14 +102,23 @@ def main() -> None:
     known, ends, seed = seeds(), time.monotonic() + 60 * given.minutes, given.seed
     with without_garbage_of_others():
         while time.monotonic() < ends:
-            try:
+            with _named(seed):
                 run(random.Random(seed), 1_000, known)
-            except BaseException:
-                _say(f"failed; again: python -m tests.unit.wire.frame_fuzz --seed {seed}")
-                raise
             seed += 1
     count = 1_000 * (seed - given.seed)
     _say(f"{count:,} frames were decoded or refused, with seeds {given.seed} to {seed - 1}")
+
+
+@contextlib.contextmanager
+def _named(seed: int) -> Iterator[None]:
+    """Say how to run again what fails."""
+    whole = False
+    try:
+        yield
+        whole = True
+    finally:
+        if not whole:
+            _say(f"ended in: python -m tests.unit.wire.frame_fuzz --seed {seed}")
 
 
 def _say(text: str) -> None:
