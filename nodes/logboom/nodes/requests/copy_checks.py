@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import repeat
 
 from logboom.nodes.broker_context import BrokerContext
+from logboom.nodes.turn import BrokerTurn
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.access_requirements import Requirement
 from logboom.wire.batch import open_batch
@@ -39,12 +40,13 @@ class CopyChecker:
         self._signer = signer
 
     def check(
-        self, peer: PeerSession, message: Produce, batch: Frame, head: BatchHead, wall_ms: int
+        self, peer: PeerSession, message: Produce, batch: Frame, head: BatchHead, turn: BrokerTurn
     ) -> None:
         """Check a batch that is sent to a topic of the system, before anything of it is kept.
 
         Raises:
-            LogboomError: it holds what is no copy, or not a proven one.
+            LogboomError: it holds what is no copy, or not a proven one; or this turn has opened
+                enough.
         """
         if peer.principal is None or self._routes.features < COPIES_PROVEN:
             return  # everybody may do everything; or clients of the release before send copies
@@ -53,6 +55,7 @@ class CopyChecker:
         if head.count > MAX_COPIES:
             text = f"a batch of {head.count} copies: send at most {MAX_COPIES} together"
             raise InvalidRequest(text, "TOO_LARGE", limit=MAX_COPIES)
+        turn.opened.begin(peer.user)(head.plain_length)
         columns = open_batch(batch, head)
         encoded = columns.encoded_headers() or repeat(None)
         owner = group_of(message.topic) or ""
@@ -66,7 +69,7 @@ class CopyChecker:
             fault = headers_fault(copied.headers)
             if fault is not None:
                 raise InvalidRequest(f"no copy for {message.topic!r}: {fault}")
-            if self._signer.proves(peer.user, owner, copied, wall_ms):
+            if self._signer.proves(peer.user, owner, copied, turn.now.wall_ms):
                 continue
             origin = parse_origin(copied.headers.get(ORIGIN, b""))
             topic = "" if origin is None else origin[0]

@@ -116,7 +116,7 @@ class ProduceHandler(Service):
             if oversized is not None:
                 raise _too_large(oversized, limit)
         if is_reserved(message.topic):
-            self._copies.check(peer, message, batch, head, turn.now.wall_ms)
+            self._copies.check(peer, message, batch, head, turn)
         self.check_acks(message.acks, leading, turn.mono)
         if head.producer_id >= 0:
             original = replica.windows.find(head)

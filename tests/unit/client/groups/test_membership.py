@@ -249,7 +249,7 @@ def test_what_a_member_was_given_once_may_always_be_settled(cluster: GroupCluste
     assert numbers(reader.read(3)) == [1, 2, 3]
     reader.intake.ack(old[4:])  # back again, and not given anew yet
     beyond = [msgspec.structs.replace(old[0], offset=offset) for offset in (9, 10)]
-    with pytest.raises(InvalidRequest, match="^messages 9 to 10 of t/0 were not given"):
+    with pytest.raises(InvalidRequest, match=r"^messages 9 to 10 of t/0 were not given"):
         reader.intake.ack([*old[7:], *beyond])  # those before them were
     reader.commit()
     assert cluster.commits == {}
