@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Final, cast
 
 from logboom.backup.backup_format import MANIFEST, ReadableFile
 from logboom.wire.errors import InvalidRequest, StartError, Unavailable
+from logboom.wire.private_files import make_folder, open_private
 
 PART: Final = ".part"
 """Suffix of a file that is being written."""
@@ -181,9 +182,9 @@ class BackupStore:
             return
         part = Path(path + PART)
         with self._errors(name):
-            part.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(part.parent)
             try:
-                with part.open("wb") as file:
+                with open_private(part) as file:
                     yield cast("BinaryIO", _Sliced(file))
                     file.flush()
                     os.fsync(file.fileno())

@@ -19,6 +19,7 @@ from logboom.cli.parameters import OperatorServers, Output
 from logboom.wire.credentials_file import read_credentials
 from logboom.wire.endpoints import listen_fault
 from logboom.wire.errors import AlreadyExists, InvalidRequest, StartError, UnknownResource
+from logboom.wire.private_files import restrict_umask
 
 NEEDED: Final = ("argon2", "itsdangerous", "jinja2", "prometheus_client", "starlette", "uvicorn")
 DEFAULT_LISTEN: Final = "127.0.0.1:8080"
@@ -102,6 +103,7 @@ def console(
 
     if (tls_cert is None) != (tls_key is None):
         raise InvalidRequest("--tls-cert and --tls-key belong together: give both")
+    restrict_umask()
     destination = destination_of(servers)
     name, port = split_listen(listen)
     settings = ConsoleSettings(

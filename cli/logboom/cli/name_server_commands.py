@@ -23,6 +23,7 @@ from logboom.deploy.node_client import NodeClient
 from logboom.deploy.polling import ask_until
 from logboom.wire.errors import InvalidRequest, Unavailable
 from logboom.wire.messages import StatsResult
+from logboom.wire.private_files import restrict_umask
 from logboom.wire.sockets import check_endpoint
 
 app = App(name="name-server", help="The group of name servers: list, add, remove, recover.")
@@ -196,6 +197,7 @@ def recover(
     from logboom.metadata.config import NameServerConfig
     from logboom.metadata.server import examine_stopped, go_on_alone
 
+    restrict_umask()
     found = {config: load(config, NameServerConfig) for config in configs}
     survivors = {c: examine_stopped(v, read_key(v.cluster_key_file)) for c, v in found.items()}
     rows = [

@@ -15,6 +15,7 @@ from logboom.cli.progress_bar import progress
 from logboom.client.written_values import bytes_text, counted
 from logboom.deploy.installed import check_installed
 from logboom.wire.errors import InvalidRequest, LogboomError, Unavailable
+from logboom.wire.private_files import restrict_umask
 from logboom.wire.view import View
 
 if TYPE_CHECKING:
@@ -187,6 +188,7 @@ def recover(
     # Imported late, because they need the extra.
     from logboom.nodes.salvage.store_recovery import RecoveryPlan, read_store_folder
 
+    restrict_umask()
     found = read_store_folder(folder)
     view = _view(destination_of(servers))
     _check_cluster(found, view)

@@ -18,6 +18,7 @@ from logboom.console.viewer_records import (
 )
 from logboom.console.viewers import Viewer
 from logboom.wire.errors import LogboomError, StartError
+from logboom.wire.private_files import make_folder
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 LOOK_S: Final = 1.0
@@ -71,7 +72,7 @@ def write_viewers(path: Path, viewers: Mapping[str, ViewerRecord]) -> None:
         raise StartError(f"a console has {MAX_VIEWERS} viewers at most: remove some")
     new = path.with_name(f".{path.name}.new")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         new.unlink(missing_ok=True)
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
         try:

@@ -13,6 +13,7 @@ from typing import Final
 
 from logboom.wire.errors import StartError
 from logboom.wire.key_pair import SecretBytes
+from logboom.wire.private_files import make_folder
 
 KEY_BYTES: Final = 32
 MODE: Final = 0o600
@@ -26,7 +27,7 @@ def ensure_key(path: Path, key: bytes | None = None) -> Path:
     Raises:
         OSError: the folder cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
     except FileExistsError:

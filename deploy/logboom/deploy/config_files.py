@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from logboom.wire.errors import StartError
+from logboom.wire.private_files import make_folder, write_private
 
 PATH_KEYS: Final = frozenset({"audit_folder", "data", "cluster_key_file", "credentials_file"})
 """Keys that hold a path; a relative one starts at the config file's folder."""
@@ -74,8 +75,8 @@ def write(path: Path, values: Mapping[str, Any], comment: str = "") -> None:
     """Write a config file; None values are left out, nested lists of tables are allowed."""
     lines = [f"# {comment}"] if comment else []
     lines += [f"{key} = {_value(value)}" for key, value in values.items() if value is not None]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    make_folder(path.parent)
+    write_private(path, ("\n".join(lines) + "\n").encode())
 
 
 def _value(value: Any) -> str:

@@ -25,6 +25,7 @@ from logboom.deploy.layout import (
     FOUNDED_FILE,
     KEY_FILE,
     REMOVED_FILE,
+    STATE_FILES,
     Layout,
     Size,
     administrator,
@@ -45,14 +46,15 @@ from logboom.wire.credentials_file import read_credentials
 from logboom.wire.errors import StartError
 from logboom.wire.log_format import LogForm
 from logboom.wire.messages import StatsResult
+from logboom.wire.private_files import FILE_MODE, make_folder, open_private, write_private
 from logboom.wire.view import View
 
 DATA: Final = Path(".logboom")
 """The default folder of a cluster on this machine."""
-STATE_FILE: Final = "cluster.json"
 INITIAL_LABEL: Final = "initial"
 """Label of the key of a node that is let in later, as name servers call it too."""
-LOCK_FILE: Final = "cluster.lock"
+STATE_FILE: Final = STATE_FILES[0]
+LOCK_FILE: Final = STATE_FILES[1]
 USUAL: Final = Size(3, 3, NAME_SERVER_PORT)
 """The default size of a new cluster."""
 READY_S: Final = 60.0
@@ -229,8 +231,8 @@ def _admit(layout: Layout) -> None:
 @contextmanager
 def _locked(data: Path, progress: Callable[[str], None]) -> Iterator[None]:
     """Let one command at a time start and stop the nodes under `data`."""
-    data.mkdir(parents=True, exist_ok=True)
-    with (data / LOCK_FILE).open("w") as file:
+    make_folder(data)
+    with open_private(data / LOCK_FILE) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -406,7 +408,7 @@ def forget_node(
             left = [process for process in processes(data) if process.spec.id != node]
             if record is not None:
                 _write(data, left, record.base_port)
-            (folder / REMOVED_FILE).touch()
+            (folder / REMOVED_FILE).touch(mode=FILE_MODE)
         return folder
     return None
 
@@ -548,7 +550,7 @@ def _write(data: Path, running: Sequence[NodeProcess], base_port: int) -> None:
     encoded = msgspec.json.encode(ClusterRecord(nodes, base_port, _boot_id()))
     path = data / STATE_FILE
     scratch = path.with_suffix(".new")
-    scratch.write_bytes(msgspec.json.format(encoded, indent=2))
+    write_private(scratch, msgspec.json.format(encoded, indent=2))
     scratch.replace(path)
 
 

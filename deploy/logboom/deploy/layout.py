@@ -33,10 +33,13 @@ from logboom.deploy.process import NodeSpec
 from logboom.wire.errors import InvalidRequest, StartError
 from logboom.wire.listeners import metrics_address
 from logboom.wire.log_format import LogForm
+from logboom.wire.private_files import FILE_MODE, FOLDER_MODE, tighten
 
 KEY_FILE: Final = "cluster.key"
 ADMINISTRATOR_FILE: Final = "admin.toml"
 FOUNDED_FILE: Final = "founded"
+STATE_FILES: Final = ("cluster.json", "cluster.lock")
+"""Files that `detached` writes beside the others."""
 REMOVED_FILE: Final = "removed"
 """In a node's folder: the cluster has removed it, so it is not started again."""
 MAX_NAME_SERVERS: Final = 9
@@ -67,7 +70,7 @@ class Layout:
 
     def mark_founded(self) -> None:
         """Remember that the cluster was ready."""
-        (self.data / FOUNDED_FILE).touch()
+        (self.data / FOUNDED_FILE).touch(mode=FILE_MODE)
 
     @property
     def nodes(self) -> tuple[NodeSpec, ...]:
@@ -263,6 +266,7 @@ def lay_out(
     check_numbers(name_servers, brokers, brokers_per_host, held=held)
     data = data.absolute()
     key = ensure_key(data / KEY_FILE)
+    _tighten(data)
     # A number has its ports for ever, whoever is removed.
     own = name_server_numbers(data, name_servers)
     mains = [ports.name_server() for _ in range(max(own))]
@@ -311,6 +315,21 @@ def lay_out(
         for n, spec in zip(numbers, nodes, strict=True)
     )
     return Layout(data, servers, nodes, data / ADMINISTRATOR_FILE if secure else None)
+
+
+def _tighten(data: Path) -> None:
+    """Take the rights of others on the files of a cluster away, which older versions gave them.
+
+    A folder that holds something else, too, keeps its mode.
+    """
+    ours = {KEY_FILE, ADMINISTRATOR_FILE, FOUNDED_FILE, *STATE_FILES}
+    found = list(data.iterdir())
+    nodes = [path for path in found if (path / "node.toml").exists()]
+    files = [path for path in found if path.name in ours]
+    for path in (*nodes, *files):
+        tighten(path)
+    if len(nodes) + len(files) == len(found):
+        data.chmod(FOLDER_MODE)
 
 
 def with_another_broker(

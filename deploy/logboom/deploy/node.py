@@ -27,6 +27,7 @@ from logboom.deploy.installed import check_installed
 from logboom.wire.errors import LogboomError, StartError
 from logboom.wire.event_log import log_event, work_for
 from logboom.wire.log_format import LogForm, is_json, open_log, rename_log
+from logboom.wire.private_files import restrict_umask
 
 PR_SET_PDEATHSIG: Final = 1
 """prctl(2): the signal that this process gets when its parent ends."""
@@ -132,6 +133,7 @@ def run(
     `ready` is called once with the ready line, a JSON object with node and endpoint. `log` is the form
     of the log; None: that of the config.
     """
+    restrict_umask()
     keep_memory()
     collect_seldom()
     allow_connections()

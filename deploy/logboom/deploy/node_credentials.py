@@ -16,6 +16,7 @@ from logboom.wire.credentials import Credentials, Server
 from logboom.wire.credentials_file import read_credentials, write_credentials
 from logboom.wire.errors import StartError
 from logboom.wire.key_pair import KeyPair
+from logboom.wire.private_files import make_folder
 from logboom.wire.sockets import make_key_pair
 
 ADMINISTRATOR: Final = "admin"
@@ -101,7 +102,7 @@ def curve_listener(name: str, endpoint: str, *, for_raft: bool = False) -> dict[
 def put_credentials(path: Path, credentials: Credentials) -> None:
     """Write a credentials file, or replace it in one step if something in it has changed."""
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         write_credentials(path, credentials)
     elif read_credentials(path) != credentials:
         scratch = path.with_suffix(".new")

@@ -20,6 +20,7 @@ from typing import IO, Final, Literal, TypeAlias
 
 from logboom.deploy.identity import is_paused, start_ticks
 from logboom.wire.errors import StartError
+from logboom.wire.private_files import make_folder, open_private
 
 Role: TypeAlias = Literal["name-server", "broker"]
 START_S: Final = 60.0
@@ -90,8 +91,8 @@ class NodeProcess:
             command += ["--parent", str(os.getpid())]
         if create and spec.role == "name-server":
             command += ["--create"]
-        spec.folder.mkdir(parents=True, exist_ok=True)
-        with spec.log_path.open("ab") as log:
+        make_folder(spec.folder)
+        with open_private(spec.log_path, append=True) as log:
             child = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

@@ -11,6 +11,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from logboom.wire.private_files import make_folder, write_private
+
 
 def remember(data: Path) -> None:
     """Register a cluster that runs in the folder `data`.
@@ -19,8 +21,8 @@ def remember(data: Path) -> None:
     """
     with suppress(OSError, RuntimeError):
         path = _file(data)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(str(data.absolute()), encoding="utf-8")
+        make_folder(path.parent)
+        write_private(path, os.fsencode(data.absolute()))
 
 
 def forget(data: Path) -> None:

@@ -37,8 +37,9 @@ from logboom.wire.exposition import Snapshot
 from logboom.wire.health import name_server_reasons, name_server_restart_reasons
 from logboom.wire.listeners import curve_names, listener_views, may_dial_open
 from logboom.wire.log_levels import LogLevels
-from logboom.wire.node_pages import NodePages, is_exposed, open_pages
+from logboom.wire.node_pages import NodePages, is_exposed, open_pages, tell_exposed
 from logboom.wire.page_server import PageServer
+from logboom.wire.private_files import exposed
 from logboom.wire.process_figures import ProcessFigures
 from logboom.wire.snapshot_desk import SnapshotDesk
 from logboom.wire.sockets import Sockets
@@ -155,6 +156,7 @@ class NameServerProcess:
         reason: str | None = "the name server ended by a fault"
         listeners: list[Plain] = [*self._sockets.endpoints.values()]
         log_event("node_started", kind=KIND, version=__version__, listeners=listeners)
+        tell_exposed(Path(self.config.data))
         try:
             if self._pages is not None:
                 self._pages.start()
@@ -199,6 +201,7 @@ class NameServerProcess:
             **self._sockets.figures(),
             "metrics_endpoint": self.metrics_endpoint,
             "metrics_exposed": int(is_exposed(self.metrics_endpoint, self.config.credentials_file)),
+            "data_exposed": exposed(Path(self.config.data)),
             "scrape_hold_ms": self._desk.longest_s * 1000,
             "scrape_work_ms": self._desk.longest_work_s * 1000,
         }

@@ -42,6 +42,7 @@ from logboom.wire.listeners import curve_names, may_dial_open
 from logboom.wire.log_levels import LogLevels
 from logboom.wire.messages import FRAME_ROOM_BYTES
 from logboom.wire.node_pages import NodePages, is_exposed, open_pages
+from logboom.wire.private_files import exposed
 from logboom.wire.process_figures import ProcessFigures
 from logboom.wire.restart_check import restart_risks
 from logboom.wire.snapshot_desk import SnapshotDesk
@@ -281,6 +282,7 @@ class BrokerProcess:
             "metrics_exposed": int(
                 is_exposed(self.metrics_endpoint, self._config.credentials_file)
             ),
+            "data_exposed": exposed(Path(self._config.data)),
             "scrape_hold_ms": self._desk.longest_s * 1000,
             "scrape_work_ms": self._desk.longest_work_s * 1000,
         }

@@ -44,3 +44,16 @@ def test_a_second_process_with_a_brokers_id_is_reported() -> None:
     assert finding.result == "failed"
     assert "c:1" in finding.found
     assert "`id`" in finding.fix
+
+
+def test_a_data_folder_that_others_can_look_into_is_reported_with_the_remedy() -> None:
+    stats = StatsResult(0, "b", "broker", {"data_exposed": "/srv/our data", "lease": 1})
+    view = View(1, True, "c", [], [], [], [], [], None)
+    found = {each.check: each for each in cluster_findings(ClusterStatus(view, {"b": stats}))}
+    finding = found["data folder of b"]
+    assert finding.result == "warning"
+    assert "/srv/our data" in finding.found
+    assert "chmod 700 '/srv/our data'" in finding.fix
+    private = StatsResult(0, "b", "broker", {"data_exposed": "", "lease": 1})
+    checks = {each.check for each in cluster_findings(ClusterStatus(view, {"b": private}))}
+    assert "data folder of b" not in checks

@@ -21,6 +21,7 @@ from logboom.wire.actor import Instant
 from logboom.wire.audit_log import lost_line
 from logboom.wire.errors import StartError
 from logboom.wire.event_log import log_event
+from logboom.wire.private_files import make_folder
 
 FILE_NAME: Final = "audit.log"
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024
@@ -64,7 +65,7 @@ class AuditFile:
             ) from None
 
     def _open(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(self.path, flags | os.O_NONBLOCK, 0o600)
         found = os.fstat(file)

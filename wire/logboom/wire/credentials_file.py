@@ -15,6 +15,7 @@ from logboom.wire.credentials import (
     parse_credentials,
 )
 from logboom.wire.errors import StartError
+from logboom.wire.private_files import make_folder
 from logboom.wire.sockets import public_key_of
 
 MAX_FILE_BYTES: Final = 1024 * 1024
@@ -120,7 +121,7 @@ def write_credentials(path: Path | str, credentials: Credentials) -> None:
         text = f"{path} exists: move it away first, because the key in it may be in use"
         raise StartError(text)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
     except OSError as error:
         raise StartError(f"cannot write {path} ({error.strerror})") from None

@@ -154,6 +154,14 @@ _ALL: Final[tuple[LogEvent, ...]] = (
         "Another program has the port that metrics and health are served at by default",
     ),
     LogEvent(
+        "data_exposed",
+        "warning",
+        ".server",
+        "node",
+        ("folder", "text"),
+        "Other users of the machine can look into the data folder, and the node cannot change that",
+    ),
+    LogEvent(
         "loop_stalled",
         "warning",
         ".server",

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -16,6 +17,7 @@ from logboom.wire.exposition import Snapshot, families_of, write
 from logboom.wire.health import report
 from logboom.wire.listeners import is_loopback, metrics_address
 from logboom.wire.page_server import TEXT, FindPage, Page, PageServer
+from logboom.wire.private_files import exposed
 from logboom.wire.snapshot_desk import HoldClock, SnapshotDesk
 
 LIVE_S: Final = 10.0
@@ -70,6 +72,16 @@ def is_exposed(endpoint: str, credentials_file: str) -> bool:
         credentials_file: As the node's settings name it; "" for a node that knows nobody.
     """
     return bool(endpoint and credentials_file) and not is_loopback(endpoint)
+
+
+def tell_exposed(data: Path) -> None:
+    """Write to the node's log that others can look into its data folder, if they can."""
+    if path := exposed(data):
+        log_event(
+            "data_exposed",
+            folder=path,
+            text=f"others can look into the data folder: chmod 700 {path}",
+        )
 
 
 class NodePages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from shlex import quote
 from typing import Any
 
 from logboom.client.checks.check_result import CheckResult, Outcome, list_some
@@ -82,6 +83,10 @@ def _counters(name: str, counters: Mapping[str, Any]) -> Iterator[CheckResult]:
         found = f"{counters.get('metrics_endpoint')} is HTTP: whoever reaches it reads them"
         fix = 'metrics_listen = "auto" (loopback), or let a firewall pass only Prometheus'
         yield CheckResult(f"metrics of {name}", "warning", found, fix)
+    if data := counters.get("data_exposed"):
+        fix = f"on its machine: chmod 700 {quote(str(data))} (as root, if it belongs to somebody else)"
+        found = f"other users of its machine can look into {data}"
+        yield CheckResult(f"data folder of {name}", "warning", found, fix)
     if counters.get("damaged"):
         fix = "it repairs itself from other replicas; if it stays so, replace its disk"
         found = f"{counters['damaged']} damaged queues: {counters.get('damaged_queues', '?')}"

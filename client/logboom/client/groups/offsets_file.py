@@ -13,6 +13,7 @@ import msgspec
 from logboom.client.groups.assigned_queue import UNPLACED
 from logboom.client.groups.member import MemberOptions, Saved
 from logboom.wire.errors import InvalidRequest, Unavailable
+from logboom.wire.private_files import make_folder, open_private
 
 FORMAT: Final = 1
 
@@ -99,7 +100,7 @@ class OffsetsFile:
             Unavailable: it cannot be read or created.
         """
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._path.parent)
             self._take()
             content = self._path.read_bytes() if self._path.exists() else b""
             former = b"" if content or self._former is None else self._read_former(self._former)
@@ -169,7 +170,7 @@ class OffsetsFile:
         content = msgspec.json.format(msgspec.json.encode(file_of))
         beside = self._path.with_name(f"{self._path.name}.tmp")
         try:
-            with beside.open("wb") as file:
+            with open_private(beside) as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())

@@ -27,6 +27,7 @@ from rocksdict import DBCompressionType, DBRecoveryMode, Options, Rdict, ReadOpt
 
 from logboom.metadata.raft.journal_store import MEND, Entry, JournalError, StoredJournal
 from logboom.wire.manifest_file import cut_torn_manifest
+from logboom.wire.private_files import make_folder, open_private, tighten
 from logboom.wire.stats import Histogram
 from logboom.wire.validation import crc32c, extend
 
@@ -89,6 +90,7 @@ class RocksJournal:
         identity = _JournalIdentity(FORMAT, node_id, cluster_id)
         found = _claim(path, identity, create=create or joins)
         fresh = found is None
+        tighten(path)
         drawn = secrets.token_hex(16)
         if found is None:
             found = msgspec.structs.replace(identity, journal=drawn, joining=joins and not create)
@@ -317,7 +319,7 @@ def _claim(path: Path, wanted: _JournalIdentity, *, create: bool) -> _JournalIde
                 f"the data folder {path} is empty: a member that lost its disk joins again under a"
                 " new raft id (SAFETY R9); only a new cluster starts with empty folders"
             ) from None
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         _sync_folder(path.parent)
         return None
     except (OSError, msgspec.DecodeError, ValueError) as error:
@@ -351,7 +353,7 @@ def _open_rocks(path: Path) -> Rdict:
     options.set_compression_type(DBCompressionType.none())
     options.set_max_open_files(64)
     options.set_keep_log_file_num(2)
-    path.mkdir(parents=True, exist_ok=True)
+    make_folder(path)
     # The binding rewrites this file at each start without a sync. A power loss leaves it empty, and
     # it holds nothing of ours.
     (path / "rocksdict-config.json").unlink(missing_ok=True)
@@ -382,7 +384,7 @@ def _json(identity: _JournalIdentity) -> bytes:
 def _write_durably(path: Path, data: bytes) -> None:
     """Replace a file; its contents and its name are on disk on return."""
     fresh = path.with_name(path.name + ".new")
-    with fresh.open("wb") as file:
+    with open_private(fresh) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -28,6 +28,7 @@ import msgspec
 
 from logboom.wire.errors import StartError
 from logboom.wire.name_servers import KnownServer
+from logboom.wire.private_files import make_folder, open_private, tighten
 from logboom.wire.validation import crc32c
 
 FORMAT: Final = 4
@@ -58,8 +59,9 @@ class DataFolder:
         self.path = path
         self._node_id = node_id
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_folder(path)
             self._identity = self._claim()
+            tighten(path)
             self._synced_file = os.open(path / "synced", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
@@ -240,7 +242,7 @@ class DataFolder:
     def _write_durably(self, name: str, content: bytes) -> None:
         """Replace a file: after a power failure it is completely the old or the new one."""
         new = self.path / f"{name}.new"
-        with new.open("wb") as file:
+        with open_private(new) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from logboom.wire.errors import InvalidRequest
+from logboom.wire.private_files import make_folder, open_private
 
 NAME: Final = "logboom.json"
 """The name of the file in the checkpoint's folder."""
@@ -52,9 +53,9 @@ def read(folder: Path, kind: type[T]) -> T | None:
 
 def write(folder: Path, value: Struct) -> None:
     """Store the state. It is on disk when this returns."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     fresh = folder / f"{NAME}.new"
-    with fresh.open("wb") as file:
+    with open_private(fresh) as file:
         file.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
         file.flush()
         os.fsync(file.fileno())

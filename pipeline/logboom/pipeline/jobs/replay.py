@@ -27,6 +27,7 @@ from logboom.pipeline.jobs.archive import utc_day
 from logboom.pipeline.jobs.job_runs import JobReport, OnRows, finished, interrupts
 from logboom.pipeline.jobs.publishing import Target, write_counted
 from logboom.wire.errors import InvalidRequest
+from logboom.wire.private_files import make_folder, open_private
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -270,8 +271,8 @@ def _planned(
     count = pc.max(pieces["piece"]).as_py()
     plan = ReplayState(checkpoints.new_app_id("replay"), asked, 0 if count is None else count + 1)
     if checkpoint is not None:
-        checkpoint.mkdir(parents=True, exist_ok=True)
-        with (checkpoint / PIECES).open("wb") as file:
+        make_folder(checkpoint)
+        with open_private(checkpoint / PIECES) as file:
             pq.write_table(pieces, file)
             file.flush()
             os.fsync(file.fileno())  # before the plan, which counts once it exists
