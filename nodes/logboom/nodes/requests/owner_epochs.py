@@ -28,8 +28,11 @@ class OwnerEpochs:
     def __len__(self) -> int:
         return self._count
 
-    def admit(self, key: QueueKey, group: str, epoch: int) -> bool:
+    def admit(self, key: QueueKey, group: str, epoch: int, newest: int) -> bool:
         """Let a member of `group` read; True if its epoch is newer than an earlier one.
+
+        Owner epochs are versions of the metadata. One above `newest`, the version that this broker
+        knows, may be invented: it is not kept before the broker knows it, so it locks nobody out.
 
         Raises:
             NotLeader: STALE_EPOCH: a newer owner has read already.
@@ -38,6 +41,8 @@ class OwnerEpochs:
         if len(group) > LONGEST_NAME:
             text = f"a group's name has at most {LONGEST_NAME} characters, not {len(group)}"
             raise InvalidRequest(text, "INVALID_NAME")
+        if epoch > newest:
+            return False
         seen = self._seen.pop(key, {})
         self._seen[key] = seen
         known = seen.get(group)

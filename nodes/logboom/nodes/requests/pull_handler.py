@@ -172,7 +172,7 @@ class PullHandler(Service):
             replica = self._checked(message)
             sieve = sieve_of(message)
             if message.group and self._owners.admit(
-                replica.key, message.group, message.owner_epoch
+                replica.key, message.group, message.owner_epoch, self._routes.version
             ):
                 self._turn_out(replica, message.group, message.owner_epoch, turn)
             wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS) / 1000
