@@ -42,7 +42,7 @@ def show(
 def show_json(value: Any) -> None:
     """Print a value as JSON."""
     encoded = msgspec.json.encode(value, enc_hook=str)
-    sys.stdout.write(msgspec.json.format(encoded, indent=2).decode() + "\n")
+    sys.stdout.write(_safe(msgspec.json.format(encoded, indent=2).decode()) + "\n")
 
 
 def named(value: Any) -> Any:
@@ -67,6 +67,11 @@ def _text(value: Any) -> str:
         return ", ".join(map(_text, value))
     # Names and texts that others chose must not steer the terminal.
     return printable(str(value))
+
+
+def _safe(text: str) -> str:
+    """Escape what would steer a terminal in lines of our own, which may hold texts of others."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def _rich_table(
@@ -157,7 +162,7 @@ def _plain_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> N
 
 def note(text: str) -> None:
     """Print a message that is not a result on standard error."""
-    print(text, file=sys.stderr)
+    print(_safe(text), file=sys.stderr)
 
 
 def note_errors(errors: Mapping[str, str]) -> None:

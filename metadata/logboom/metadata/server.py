@@ -26,7 +26,7 @@ from logboom.metadata.raft.journal_store import JournalError, JournalStore
 from logboom.metadata.raft.quorum_recovery import Survivor
 from logboom.metadata.raft.raft_config import RaftConfig, RaftError
 from logboom.wire.actor import Call, Event, Instant
-from logboom.wire.audit_file import AuditFile
+from logboom.wire.audit_file import AuditFiles
 from logboom.wire.connection_limits import ConnectionLimits
 from logboom.wire.credentials import known_keys
 from logboom.wire.credentials_file import read_node_credentials
@@ -117,7 +117,7 @@ class NameServerProcess:
                 self.core.stats.histograms["sync"] = self._journal.sync_times
                 self.core.auditor.address_of = self._sockets.ip_address_of
                 folder = Path(self.config.audit_folder or self.config.data)
-                self._audit = AuditFile(folder, self.config.id) if self.config.audit else None
+                self._audit = AuditFiles(folder, self.config.id) if self.config.audit else None
             # Ctrl-C included: release what was opened, and let the error pass.
             except BaseException:
                 self._close_pages()
@@ -251,7 +251,7 @@ class NameServerProcess:
             now = _now()
             effects = core.handle(events, now)
             if self._audit is not None:
-                self._audit.write(core.auditor.log.take(), now)
+                self._audit.write(core.auditor.log, now)
             for endpoint in effects.redials:
                 sockets.redial(endpoint)
             sockets.send(effects.sends)

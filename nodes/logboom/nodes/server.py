@@ -29,7 +29,7 @@ from logboom.nodes.disk.rocks_storage import RocksStorage, has_room
 from logboom.nodes.subscriptions.entry_filter import load
 from logboom.nodes.turn import Figures
 from logboom.wire.actor import Call, Effects, Event, Instant, SyncFailed, note
-from logboom.wire.audit_file import AuditFile
+from logboom.wire.audit_file import AuditFiles
 from logboom.wire.connection_limits import ConnectionLimits
 from logboom.wire.credentials import known_keys
 from logboom.wire.credentials_file import read_node_credentials
@@ -131,7 +131,7 @@ class BrokerProcess:
             self._config = fill_advertised(self._config, self._bound)
             self._core = self._make_core()
             folder = Path(self._config.audit_folder or self._config.data)
-            self._audit = AuditFile(folder, self._config.id) if self._config.audit else None
+            self._audit = AuditFiles(folder, self._config.id) if self._config.audit else None
         # This covers Ctrl-C too: the port is released, and the exception continues.
         except BaseException:
             self._sockets.close()
@@ -369,10 +369,9 @@ class BrokerProcess:
         """Carry out the effects of a turn. Return True if the node ends."""
         sockets = self._sockets
         self._check_cluster()
-        lines = self._core.auditor.log.take()
-        if lines and self._audit is not None:
+        if self._audit is not None:
             # Before the answers leave.
-            self._audit.write(lines, self._now)
+            self._audit.write(self._core.auditor.log, self._now)
         size = 0
         if effects.writes is not None and len(effects.writes):
             self._storage.write(effects.writes)

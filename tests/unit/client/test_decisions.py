@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from logboom.client.transactions.decisions import (
-    NOT_FENCED,
     check_size,
     read_decision,
 )
@@ -15,7 +14,7 @@ from logboom.client.transactions.transaction_work import TransactionWork
 from logboom.wire.commands import CommandResult
 from logboom.wire.errors import InternalError, InvalidRequest, Refused, TimedOut, TransactionError
 from logboom.wire.messages import AnyMessage
-from logboom.wire.transactions import AwaitDecided, CheckParked, Decide, ParkedBatches
+from logboom.wire.transactions import NOT_FENCED, AwaitDecided, CheckParked, Decide, ParkedBatches
 from tests.unit.client.groups.scripted_group import GroupCluster, Reader, fill
 from tests.unit.client.scripted import WALL_MS, Cluster
 from tests.unit.client.send.test_queue_sender import producer

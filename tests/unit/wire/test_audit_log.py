@@ -153,3 +153,14 @@ def test_numbers_of_refusals_are_never_lost() -> None:
         now += 1.5
         log.begin(Instant(now, 0))
     assert sum(line["count"] for line in [*lines, *told(log)]) == refused
+
+
+def test_what_would_steer_a_terminal_or_end_a_line_is_escaped() -> None:
+    text = "a\u2028b\u2029c\u202ed\u2066e\u0085f\u200bg\U000e0041é"
+    log = AuditLog("n")
+    log.note(AuditEntry(event="refused", client=text, details={"name": text}))
+    (line,) = log.take()
+    written = line.decode()
+    assert written.removesuffix("\n").isprintable()
+    assert "é" in written
+    assert json.loads(line)["client"] == json.loads(line)["details"]["name"] == text

@@ -2,8 +2,9 @@
 
 import json
 import random
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
+import msgspec
 import pytest
 
 from logboom.wire.acceptor import Acceptor, PeerSession
@@ -17,8 +18,16 @@ from logboom.wire.access.access_rules import (
     UserView,
     principal_of,
 )
+from logboom.wire.access_requirements import REQUESTS
 from logboom.wire.actor import Effects, Instant, PeerAddress
-from logboom.wire.auditor import MANAGEMENT, ROUTINE, Auditor
+from logboom.wire.auditor import (
+    COUNTED_REQUESTS,
+    MANAGEMENT,
+    MANAGEMENT_REQUESTS,
+    ROUTINE,
+    ROUTINE_REQUESTS,
+    Auditor,
+)
 from logboom.wire.authorizer import Authorizer
 from logboom.wire.base import WireMessage
 from logboom.wire.commands import AnyCommand, Barrier, CreateTopic, DeleteTopic
@@ -26,6 +35,8 @@ from logboom.wire.errors import InvalidRequest, NotLeader, Refused
 from logboom.wire.frames import encode
 from logboom.wire.messages import Hello, Produce, Propose, RemoveNameServer, Replicate, Stats
 from logboom.wire.stats import Statistics
+from logboom.wire.subscription_messages import AlterSubscription
+from logboom.wire.transactions import MADE_UP, NOT_FENCED, Decide
 from logboom.wire.view import TopicConfig
 
 KEY = UserKey("laptop", "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7", 0)
@@ -74,6 +85,81 @@ def hello(name: str = "me", kind: Any = "client") -> Hello:
 def test_each_command_is_management_or_routine() -> None:
     assert not set(MANAGEMENT) & set(ROUTINE)
     assert {*MANAGEMENT, *ROUTINE} == {*get_args(AnyCommand)}
+
+
+def test_each_request_is_management_counted_or_routine() -> None:
+    lists = (MANAGEMENT_REQUESTS, COUNTED_REQUESTS, ROUTINE_REQUESTS)
+    assert sum(map(len, lists)) == len({*lists[0], *lists[1], *lists[2]})
+    assert {*lists[0], *lists[1], *lists[2]} == set(REQUESTS)
+
+
+FILLED: dict[str, Any] = {"topic": "t", "group": "g", "name": "n", "name_server": "n", "id": 4}
+
+
+def filled(of: Any) -> Any:
+    """A message or command with something in each field."""
+    hints = get_type_hints(of)
+    fields = msgspec.structs.fields(of)
+    return of(**{f.name: FILLED.get(f.name, _some(hints[f.name])) for f in fields if f.required})
+
+
+def _some(hint: Any) -> Any:
+    for kind, value in (("str", ""), ("int", 0), ("bool", False), ("bytes", b""), ("list", [])):
+        if kind in str(hint):
+            return value
+    return None
+
+
+@pytest.mark.parametrize("of", sorted(REQUESTS, key=repr))
+def test_each_request_is_told_as_its_list_says(of: Any) -> None:
+    gate = Gate()
+    for _ in range(3):
+        gate.auditor.requested(session(), filled(of))
+    gate.auditor.begin(Instant(5.0, 5_000))
+    told = [(line["request"], line["user"], line.get("count", 0)) for line in gate.told()]
+    tag = of.__struct_config__.tag
+    if of in MANAGEMENT_REQUESTS:
+        assert told == [(tag, "alice", 0)] * 3
+    elif of in COUNTED_REQUESTS:
+        assert told == [(tag, "alice", 1), (tag, "alice", 2)]
+    else:
+        assert told == []
+
+
+@pytest.mark.parametrize("of", sorted(get_args(AnyCommand), key=repr))
+def test_each_command_is_told_as_its_list_says(of: Any) -> None:
+    gate = Gate()
+    gate.auditor.commanded(session(), Propose(5, 1_000, "", 1, filled(of)), "")
+    told = [(line["request"], line["result"]) for line in gate.told()]
+    assert told == ([(of.__struct_config__.tag, "ok")] if of in MANAGEMENT else [])
+
+
+def test_a_decision_that_is_not_the_applications_own_is_told() -> None:
+    gate = Gate()
+    for epoch, app_id in ((3, "job"), (NOT_FENCED, "job"), (NOT_FENCED, f"{MADE_UP}secret")):
+        command = Decide(app_id, epoch, 1, 1, False, [], [], 0)
+        gate.auditor.commanded(session(), Propose(5, 1_000, "", 1, command), "")
+    lines = gate.auditor.log.take()
+    assert [json.loads(line)["details"]["app_id"] for line in lines] == ["job", MADE_UP]
+    assert b"secret" not in b"".join(lines)
+
+
+def test_a_user_with_few_rights_cannot_push_out_what_administrators_did() -> None:
+    gate = Gate()
+    log = gate.auditor.log
+    gate.auditor.commanded(session(), Propose(5, 1_000, "", 1, AddUserKey("bob", KEY)), "")
+    alter = filled(AlterSubscription)
+    size = 0
+    served = 20_000
+    for at in range(served):
+        gate.auditor.begin(Instant(1.0 + at / 1_000, at))
+        gate.auditor.requested(session(), alter)
+        gate.auditor.commanded(session(), Propose(5, 1_000, "", 1, DeleteTopic("t", 0)), "X")
+        size += sum(map(len, log.take()))
+    # 20 seconds: a burst, the rate, and a count a second of each request.
+    assert size < 400 * (50 + 20 * 5 + 2 * 25)
+    (kept,) = log.take_kept()
+    assert json.loads(kept)["request"] == "adduserkey"
 
 
 def test_what_is_served_is_not_told() -> None:

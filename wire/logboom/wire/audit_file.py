@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Final
 
 from logboom.wire.actor import Instant
-from logboom.wire.audit_log import lost_line
+from logboom.wire.audit_log import AuditLog, lost_line
 from logboom.wire.errors import StartError
 from logboom.wire.event_log import log_event
 from logboom.wire.private_files import make_folder
 
 FILE_NAME: Final = "audit.log"
+KEPT_FILE_NAME: Final = "audit-admin.log"
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 """Size from which on a new file is begun."""
 MAX_FILES: Final = 4
@@ -34,16 +35,47 @@ WITHOUT_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno
 """Errors that may be over in a moment."""
 
 
-class AuditFile:
-    """The audit log of a node in a folder."""
+class AuditFiles:
+    """The audit log of a node: all lines, and once more those about rights over the cluster.
+
+    The second file is turned over by its own lines alone, so nobody with fewer rights can push them
+    out.
+    """
 
     def __init__(self, folder: Path, node: str) -> None:
+        """Open the files, or create them.
+
+        Raises:
+            StartError: BAD_CONFIG, if the folder cannot be written, except for want of room.
+        """
+        self._all = AuditFile(folder, node)
+        try:
+            self._kept = AuditFile(folder, node, KEPT_FILE_NAME)
+        except StartError:
+            self._all.close()
+            raise
+
+    def write(self, log: AuditLog, now: Instant) -> None:
+        """Append the lines of a turn; if that is not possible, count them."""
+        self._all.write(log.take(), now)
+        self._kept.write(log.take_kept(), now)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._all.close()
+        self._kept.close()
+
+
+class AuditFile:
+    """A file of an audit log in a folder."""
+
+    def __init__(self, folder: Path, node: str, name: str = FILE_NAME) -> None:
         """Open the file, or create it.
 
         Raises:
             StartError: BAD_CONFIG, if the folder cannot be written, except for want of room.
         """
-        self.path = folder / FILE_NAME
+        self.path = folder / name
         self.lost = 0
         """Lines that could not be written, since the start."""
         self._node = node
@@ -119,7 +151,8 @@ class AuditFile:
     def _turn_over(self) -> None:
         """Begin a new file, and drop the oldest."""
         self.close()
-        names = [FILE_NAME, *(f"{FILE_NAME}.{number}" for number in range(1, MAX_FILES))]
+        name = self.path.name
+        names = [name, *(f"{name}.{number}" for number in range(1, MAX_FILES))]
         for newer, older in reversed([*pairwise(names)]):
             with contextlib.suppress(FileNotFoundError):
                 self.path.with_name(newer).replace(self.path.with_name(older))

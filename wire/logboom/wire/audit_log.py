@@ -2,8 +2,9 @@
 
 A line tells who did or was refused what, by its name. It never holds the contents of messages, nor
 keys, public ones included: a key is named by its label and a mark. Refusals of one user at one
-address are told once a second, with their number. Commands are not limited: those who may give them
-are few, and the Raft log has each of them anyway.
+address are told once a second, with their number. So is what a user does beyond its rate of lines.
+What needs a right over the cluster is not limited: those who have it are few, and their lines are also
+kept apart (`audit_file.py`), so that nobody else can push them out.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from msgspec import Struct
 from logboom.wire.access.access_rules import AccessRule, UserKey, user_of
 from logboom.wire.actor import Instant
 from logboom.wire.event_table import Plain
+from logboom.wire.log_format import printable
 from logboom.wire.refusal_counter import RefusalCounter
 
 MAX_TEXT_CHARS: Final = 256
@@ -26,6 +28,12 @@ MAX_LISTED: Final = 20
 """Maximum number of elements of a list in a line."""
 MAX_UNTAKEN: Final = 10_000
 """Lines that may wait to be written; further ones are counted as lost."""
+USER_LINES_PER_S: Final = 5.0
+"""Lines a second about what one user did within its own rights; the rest is counted."""
+USER_LINES: Final = 50.0
+"""Lines that a quiet user may cause at once."""
+MAX_USERS: Final = 10_000
+"""Users whose lines are counted; the longest quiet one is forgotten first."""
 UNTOLD_FIELDS: Final = frozenset(
     {"id", "number", "proposer", "time_ms", "timeout_ms", "incarnation", "seen_version"}
 )
@@ -64,6 +72,24 @@ class AuditEntry(Struct, omit_defaults=True, kw_only=True):
     """Refusals that this line stands for, or lines that were lost."""
 
 
+class _LineRate:
+    """The lines that one user may still cause."""
+
+    __slots__ = ("left", "since")
+
+    def __init__(self, left: float, now: float) -> None:
+        self.left = left
+        self.since = now
+
+    def take(self, now: float) -> bool:
+        self.left = min(USER_LINES, self.left + max(0.0, now - self.since) * USER_LINES_PER_S)
+        self.since = now
+        if self.left < 1.0:
+            return False
+        self.left -= 1.0
+        return True
+
+
 class AuditLog:
     """The lines of one node that are still to be written."""
 
@@ -75,16 +101,45 @@ class AuditLog:
         self._node = node
         self._now = Instant(0.0, 0)
         self._lines: list[bytes] = []
-        self._refusals = RefusalCounter[tuple[str, str], AuditEntry](self._tell)
+        self._kept: list[bytes] = []
+        self._refusals = RefusalCounter[tuple[str, ...], AuditEntry](self._tell)
+        self._repeats = RefusalCounter[tuple[str, ...], AuditEntry](self._tell_served)
+        self._rates: dict[str, _LineRate] = {}
+        """By user, or address on a listener without keys; the longest quiet one first."""
 
     def begin(self, now: Instant) -> None:
         """Begin a turn of the node; tell the numbers of refusals that are due."""
         self._now = now
         self._refusals.tick(now.mono)
+        self._repeats.tick(now.mono)
 
     def refused(self, entry: AuditEntry) -> None:
         """Note a refusal."""
         self._refusals.add((entry.user, entry.address), entry, self._now.mono)
+
+    def managed(self, entry: AuditEntry) -> None:
+        """Note what somebody did, one by one up to a rate unless it needed a right over the cluster."""
+        if entry.verb == "admin":
+            before = len(self._lines)
+            self.note(entry)
+            self._kept += self._lines[before:]
+        elif self._has_room(entry.user or entry.address):
+            self.note(entry)
+        else:
+            self.repeated(entry)
+
+    def repeated(self, entry: AuditEntry) -> None:
+        """Note what is done again and again: once a second for each user, request and resource."""
+        key = (entry.user, entry.address, entry.event, entry.request, entry.resource)
+        self._repeats.add(key, entry, self._now.mono)
+
+    def _has_room(self, who: str) -> bool:
+        """Take one line from the rate of a user; False if it is used up."""
+        rate = self._rates.pop(who, None) or _LineRate(USER_LINES, self._now.mono)
+        self._rates[who] = rate
+        if len(self._rates) > MAX_USERS:
+            del self._rates[next(iter(self._rates))]
+        return rate.take(self._now.mono)
 
     def note(self, entry: AuditEntry) -> None:
         """Note anything else."""
@@ -98,7 +153,9 @@ class AuditLog:
         for name in ("user", "client", "resource", "rule"):
             setattr(entry, name, shortened(getattr(entry, name)))
         self.entries += 1
-        self._lines.append(msgspec.json.encode(entry) + b"\n")
+        # Escapes of JSON, for what would steer a terminal or end a line there: bidirectional texts.
+        line = printable(msgspec.json.encode(entry).decode()).encode() + b"\n"
+        self._lines.append(line)
 
     def take(self) -> list[bytes]:
         """Return the lines made since the last call."""
@@ -107,9 +164,24 @@ class AuditLog:
         lines, self._lines = self._lines, []
         return lines
 
-    def _tell(self, _key: tuple[str, str] | None, entry: AuditEntry | None, count: int) -> None:
+    def take_kept(self) -> list[bytes]:
+        """Return those lines made since the last call that are also kept apart."""
+        if not self._kept:
+            return []
+        lines, self._kept = self._kept, []
+        return lines
+
+    def _tell(self, _key: tuple[str, ...] | None, entry: AuditEntry | None, count: int) -> None:
         if entry is None:
             entry = AuditEntry(event="refused", rule="of many other users and addresses")
+        entry.count = count
+        self.note(entry)
+
+    def _tell_served(
+        self, _key: tuple[str, ...] | None, entry: AuditEntry | None, count: int
+    ) -> None:
+        if entry is None:
+            entry = AuditEntry(event="request", rule="of many other users and addresses")
         entry.count = count
         self.note(entry)
 

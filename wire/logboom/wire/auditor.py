@@ -2,8 +2,8 @@
 
 Strangers who are turned away stand in the node's own log, too.
 
-Every command is either management or routine, so that a new one is not forgotten. Routine is what
-nodes and applications do all day.
+Every command and every request is in one of the lists below, and a test compares them with the types, so
+that a new one is not forgotten. Routine is what nodes and applications do all day.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from logboom.wire.access_requirements import COMMANDS, REQUESTS, Requirement
 from logboom.wire.actor import Instant, Note, PeerAddress, note
 from logboom.wire.audit_log import AuditEntry, AuditLog, details_of, entry_about, shortened
 from logboom.wire.authorizer import Caller
-from logboom.wire.backup_messages import ReadState
+from logboom.wire.backup_messages import FetchEntries, ReadState, RestoreEntries
 from logboom.wire.base import Command, Request, WireMessage
 from logboom.wire.commands import (
     AllocateProducerIds,
@@ -53,19 +53,65 @@ from logboom.wire.group_commands import (
     SetStart,
     SetTarget,
 )
+from logboom.wire.group_messages import (
+    GroupCommit,
+    GroupHeartbeat,
+    GroupJoin,
+    GroupLeave,
+    GroupRelease,
+    GroupStatus,
+)
 from logboom.wire.messages import (
     AddNameServer,
+    DescribeAccess,
+    DescribeConfig,
+    DescribeGroup,
+    DescribeVersions,
     FinalizeUpgrade,
+    FindKey,
+    Heartbeat,
     Hello,
     KickConnection,
+    ListConnections,
+    ListGroups,
+    OffsetForTime,
+    Offsets,
+    Ping,
+    Produce,
     Propose,
     Prove,
+    Pull,
+    RaftFrame,
     RemoveNameServer,
+    Replicate,
+    Stats,
+    Watch,
 )
 from logboom.wire.operation_commands import OperationCommand
+from logboom.wire.operation_messages import DescribeCluster, PlanBalance, ReportLoad
+from logboom.wire.parking import ListDelayed, Recall
 from logboom.wire.stats import Statistics
-from logboom.wire.subscription_messages import AlterSubscription
-from logboom.wire.transactions import Decide, OpenApplication, ReportDecided
+from logboom.wire.subscription_messages import (
+    AlterSubscription,
+    DescribeSubscriptions,
+    Detach,
+    Receive,
+    SettleMessages,
+    Subscribe,
+)
+from logboom.wire.survey_messages import FindAppendTimes, SurveyGroups, SurveyQueues
+from logboom.wire.transactions import (
+    MADE_UP,
+    NOT_FENCED,
+    AwaitDecided,
+    CheckHalves,
+    CheckParked,
+    Decide,
+    EndHalf,
+    ListUndecided,
+    OpenApplication,
+    ReportDecided,
+)
 
 MANAGEMENT: Final[tuple[type[Command], ...]] = (
     RegisterBroker,
@@ -114,6 +160,55 @@ MANAGEMENT_REQUESTS: Final[tuple[type[Request], ...]] = (
     ReadState,
 )
 """Requests that are told, though no command of the log follows from them."""
+COUNTED_REQUESTS: Final[tuple[type[Request], ...]] = (FetchEntries, RestoreEntries)
+"""Requests of which one piece of work needs many: told once a second, with their number."""
+ROUTINE_REQUESTS: Final[tuple[type[WireMessage], ...]] = (
+    Hello,
+    Prove,
+    Ping,
+    Produce,
+    Pull,
+    Offsets,
+    OffsetForTime,
+    FindKey,
+    Recall,
+    ListDelayed,
+    Replicate,
+    Watch,
+    ListGroups,
+    DescribeGroup,
+    DescribeAccess,
+    Propose,
+    Heartbeat,
+    RaftFrame,
+    DescribeVersions,
+    Stats,
+    ListConnections,
+    DescribeConfig,
+    ReportLoad,
+    DescribeCluster,
+    PlanBalance,
+    GroupJoin,
+    GroupHeartbeat,
+    GroupRelease,
+    GroupCommit,
+    GroupLeave,
+    GroupStatus,
+    AwaitDecided,
+    CheckParked,
+    EndHalf,
+    CheckHalves,
+    ListUndecided,
+    Subscribe,
+    Receive,
+    SettleMessages,
+    Detach,
+    DescribeSubscriptions,
+    SurveyQueues,
+    SurveyGroups,
+    FindAppendTimes,
+)
+"""Requests that are not told: what is read, and what nodes and applications do all day."""
 MAX_NOTES: Final = 1_000
 """Notes of one turn; who comes in such numbers is counted by the audit log."""
 REFUSALS: Final = frozenset({"UNAUTHENTICATED", "FORBIDDEN", "FENCED"})
@@ -227,7 +322,7 @@ class Auditor:
 
     def commanded(self, session: PeerSession, message: Propose, code: str) -> None:
         """Note the result of a command, if it is one of management; "" is success."""
-        if isinstance(message.command, MANAGEMENT):
+        if isinstance(message.command, MANAGEMENT) or _decides_for_others(message.command):
             entry = self._entry("command", session, message.command)
             entry.request_id = message.id
             self._manage(entry, message.command, code)
@@ -243,11 +338,21 @@ class Auditor:
         """Note a request, if it is one of management."""
         if isinstance(message, MANAGEMENT_REQUESTS):
             self._manage(self._entry("request", session, message), message, code)
+        elif isinstance(message, COUNTED_REQUESTS):
+            entry = self._entry("request", session, message)
+            entry.result = code or "ok"
+            details = details_of(message)
+            entry.resource = f"topic:{details.get('topic', '')}"
+            entry.details = {name: details[name] for name in ("queue",) if name in details}
+            self.log.repeated(entry)
 
     def _manage(self, entry: AuditEntry, asked: Command | Request, code: str) -> None:
         entry.result = code or "ok"
         entry.details = details_of(asked)
-        self.log.note(entry)
+        if isinstance(asked, Decide) and asked.app_id.startswith(MADE_UP):
+            # Whoever knows an id that a producer has invented may use it.
+            entry.details["app_id"] = MADE_UP
+        self.log.managed(entry)
 
     def _entry(self, event: str, session: PeerSession, asked: object) -> AuditEntry:
         address = self.address_of(session.address)
@@ -257,6 +362,11 @@ class Auditor:
         entry = entry_about(event, session.principal, address, client)
         _describe(entry, asked)
         return entry
+
+
+def _decides_for_others(command: Command) -> bool:
+    """Return True for a decision without the epoch of the application: an operator's, or a clean-up."""
+    return isinstance(command, Decide) and command.epoch == NOT_FENCED
 
 
 def _describe(entry: AuditEntry, asked: object) -> None:

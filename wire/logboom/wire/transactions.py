@@ -38,6 +38,8 @@ HALF: Final = -1
 """In place of a sequence: the batch is a half message, and the name is its producer group's."""
 MAX_APP_ID: Final = 255
 """Maximum length of an application id or producer group in UTF-8, in bytes."""
+NOT_FENCED: Final = -1
+"""Epoch of a decision that no newer owner of the application makes invalid."""
 MADE_UP: Final = "%OWN%"
 """Prefix of application ids that a producer invented for itself alone. No other process ever uses
 one, so that its state is dropped a week after its last use."""

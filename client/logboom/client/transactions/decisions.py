@@ -29,6 +29,7 @@ from logboom.wire.errors import (
 )
 from logboom.wire.transactions import (
     MAX_HANDLES,
+    NOT_FENCED,
     AwaitDecided,
     CheckParked,
     Decide,
@@ -41,9 +42,6 @@ from logboom.wire.transactions import (
 
 READ_BYTES: Final = 4 * 1024 * 1024
 """Bytes of parked batches to read at once."""
-NOT_FENCED: Final = -1
-"""Takes the place of a producer epoch if the decision is not made by a producer that could be
-fenced."""
 MAX_COMMAND_BYTES: Final = 58 * 1024
 """Maximum bytes of a decision: the name servers refuse commands over 60 KiB."""
 
