@@ -252,6 +252,8 @@ class NameServerProcess:
             effects = core.handle(events, now)
             if self._audit is not None:
                 self._audit.write(core.auditor.log, now)
+            else:
+                core.auditor.log.drop()
             for endpoint in effects.redials:
                 sockets.redial(endpoint)
             sockets.send(effects.sends)

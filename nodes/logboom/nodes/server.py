@@ -372,6 +372,8 @@ class BrokerProcess:
         if self._audit is not None:
             # Before the answers leave.
             self._audit.write(self._core.auditor.log, self._now)
+        else:
+            self._core.auditor.log.drop()
         size = 0
         if effects.writes is not None and len(effects.writes):
             self._storage.write(effects.writes)

@@ -261,10 +261,9 @@ def test_receipts_come_in_parts_and_of_what_is_there() -> None:
         False,
         False,
     ]
-    for count in (0, MAX_SIGNED + 1):
-        assert refused(peer, SignCopies(0, 9_000, "flights", 0, "g", [0] * count)).code == (
-            "INVALID_ARGUMENT"
-        )
+    for count, expected in ((0, "INVALID_ARGUMENT"), (MAX_SIGNED + 1, "TOO_LARGE")):
+        asked = SignCopies(0, 9_000, "flights", 0, "g", [0] * count)
+        assert refused(peer, asked).code == expected
 
 
 def test_a_reader_recalls_no_retries_of_others() -> None:

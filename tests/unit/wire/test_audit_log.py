@@ -86,6 +86,15 @@ def test_lines_that_nobody_takes_are_bounded_and_counted() -> None:
     assert json.loads(lost_line("broker-1", NOON, 5))["count"] == 5
 
 
+def test_without_a_file_no_lines_are_kept() -> None:
+    log = AuditLog("broker-1")
+    for verb in ("admin", "manage"):
+        for _ in range(MAX_UNTAKEN):
+            log.managed(AuditEntry(event="command", verb=verb))
+        log.drop()
+    assert (log.take(), log.take_kept(), log.lost) == ([], [], 0)
+
+
 def test_what_a_peer_says_cannot_make_a_line_of_its_own() -> None:
     log = AuditLog("broker-1")
     log.note(AuditEntry(event="refused", client='x"}\n{"user":"root"}' + "y" * 10_000))

@@ -171,6 +171,11 @@ class AuditLog:
         lines, self._kept = self._kept, []
         return lines
 
+    def drop(self) -> None:
+        """Forget the lines, since nobody keeps them."""
+        self._lines.clear()
+        self._kept.clear()
+
     def _tell(self, _key: tuple[str, ...] | None, entry: AuditEntry | None, count: int) -> None:
         if entry is None:
             entry = AuditEntry(event="refused", rule="of many other users and addresses")

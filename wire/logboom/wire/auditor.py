@@ -40,6 +40,7 @@ from logboom.wire.commands import (
     RestoreCommand,
     StepDown,
 )
+from logboom.wire.copy_receipts import SignCopies
 from logboom.wire.errors import LogboomError
 from logboom.wire.group_commands import (
     AlterGroup,
@@ -95,6 +96,7 @@ from logboom.wire.subscription_messages import (
     AlterSubscription,
     DescribeSubscriptions,
     Detach,
+    MakeRetryTopics,
     Receive,
     SettleMessages,
     Subscribe,
@@ -203,6 +205,8 @@ ROUTINE_REQUESTS: Final[tuple[type[WireMessage], ...]] = (
     Receive,
     SettleMessages,
     Detach,
+    MakeRetryTopics,
+    SignCopies,
     DescribeSubscriptions,
     SurveyQueues,
     SurveyGroups,

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from logboom.wire.base import Name, Request, WireMessage
 from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX, subscription_of
@@ -49,7 +50,7 @@ class SignCopies(Request, array_like=True):
     queue: int
     owner: Name
     """The group, or topic%subscription, whose retries or dead letters take the copies."""
-    offsets: list[int]
+    offsets: Annotated[list[int], Meta(max_length=MAX_SIGNED)]
     kept: bool = False
     """True: the messages are themselves copies for this owner, and the new ones name the same origin."""
     topic_id: int = 0
