@@ -248,6 +248,13 @@ def _code(peer: Stranger) -> str:
     return "ended" if answer is None else code_of(answer[0])
 
 
+def _is_listed(fort: Fort, client: str) -> bool:
+    """Return True if a node has a connection of a client."""
+    found = fort.boom.admin.connections()
+    assert not any(node.error for node in found)
+    return any(each.client_id == client for node in found for each in node.connections)
+
+
 @pytest.mark.parametrize("port", PORTS)
 def test_a_session_is_of_no_use_to_another_user(fort: Fort, port: str) -> None:
     name = b"\0some"
@@ -255,6 +262,9 @@ def test_a_session_is_of_no_use_to_another_user(fort: Fort, port: str) -> None:
     with stranger(endpoint, fort.keys("admin", port), name) as owner:
         assert is_session(owner.greet("the administrator"))
         assert _code(owner) in ("", "UNKNOWN_TYPE")
+        assert _is_listed(fort, "the administrator")
+    # ZeroMQ hears nobody under the routing id of a connection that it still has.
+    wait_until(lambda: not _is_listed(fort, "the administrator"), "the connection does not end")
     with stranger(endpoint, fort.keys("nobody", port), name) as thief:
         for what, message, batches in requests_about(REAL):
             assert thief.ask(message, batches) is None, what

@@ -6,6 +6,7 @@ a node keeps its umask: there the modes are given, and what RocksDB writes lies 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -32,6 +33,8 @@ def make_folder(path: Path) -> None:
     """
     if path.is_dir():
         return
+    if path.exists():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
     if path.parent != path:
         make_folder(path.parent)
     path.mkdir(mode=FOLDER_MODE, exist_ok=True)
