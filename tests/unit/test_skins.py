@@ -30,9 +30,8 @@ class NoAudit:
     def __init__(self) -> None:
         self.log = self
 
-    def take(self) -> list[Any]:
-        """No lines."""
-        return []
+    def drop(self) -> None:
+        """Nothing."""
 
 
 class Scripted:
@@ -109,7 +108,7 @@ def test_a_broker_redials_before_it_sends() -> None:
     script = Scripted()
     effects = script.handle([], Instant(0.0, 0))
     words = ("_carry_out", effects, None)
-    more: dict[str, Any] = {"_suspect": False, "_remembered": script.name_servers}
+    more: dict[str, Any] = {"_audit": None, "_suspect": False, "_remembered": script.name_servers}
     assert bare(BrokerProcess, script, *words, _core=script, **more)
     assert script.done == [*ORDER, "kick"]
 

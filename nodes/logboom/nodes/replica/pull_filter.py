@@ -13,10 +13,9 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from logboom.wire.columns import Columns
-from logboom.wire.errors import DamagedBatch, InvalidRequest
+from logboom.wire.errors import DamagedBatch
 from logboom.wire.filters import Filter, Matcher, ScanBudget
 from logboom.wire.filters.filter import opening_cost
-from logboom.wire.filters.tags import MAX_TAGS
 from logboom.wire.hashing import tag_mask
 from logboom.wire.head import BatchHead
 from logboom.wire.messages import Pull
@@ -135,14 +134,11 @@ def sieve_of(message: Pull) -> PullFilter | None:
     """Build the filter that a pull requests; None if it accepts everything.
 
     Raises:
-        InvalidFilter, InvalidRequest: its filter cannot be parsed, or it names too many tags.
+        InvalidFilter, InvalidRequest: its filter cannot be parsed.
     """
     matcher, looks = _made(message.filter) if message.filter else (None, False)
     if message.tags is None and matcher is None:
         return None
-    if message.tags is not None and len(message.tags) > MAX_TAGS:
-        text = f"a pull names at most {MAX_TAGS} tags, not {len(message.tags)}: name fewer, or none"
-        raise InvalidRequest(text)
     return PullFilter(message.tags, matcher, looks=looks)
 
 

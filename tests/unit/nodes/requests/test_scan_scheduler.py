@@ -356,7 +356,7 @@ def test_a_pull_that_names_very_many_tags_is_refused(rig: Rig) -> None:
     message = filtered(wanted="")
     message.tags = [f"tag {number}" for number in range(MAX_TAGS + 1)]
     client.ask(message)
-    with pytest.raises(InvalidRequest, match="at most 256 tags"):
+    with pytest.raises(InvalidRequest, match=r"too many elements.*256"):
         client.answer()
     message.tags.pop()
     client.ask(message)
