@@ -12,7 +12,7 @@ from tests.sim.loss_scenario import LossScenario
 from tests.thorough import few_of
 
 SEEDS = range(10)
-FEW = (2, 3)
+FEW = (2, 5)
 """Of these, what `make test` runs: in one the topic accepts losses, in one the operator does."""
 COUNTED = (
     "acked",

@@ -265,7 +265,10 @@ class Moves:
         else:
             if cluster is not None and not self._waiting:
                 self._repair(cluster, all_of_them=False)
-                if name in cluster.brokers and not cluster.brokers[name].queues:
+                if cluster.modes.get(name) != "draining":
+                    # An older wish for another mode was applied after this one.
+                    self._propose(SetBrokerMode(name, "draining", 1))
+                elif name in cluster.brokers and not cluster.brokers[name].queues:
                     self._propose(SetBrokerMode(name, "drained", 1))
             self._later(partial(self._drained, name, patience))
 
