@@ -13,9 +13,10 @@ import ipaddress
 import resource
 import socket
 import time
-from typing import Any, Final
+from typing import Any, Final, Literal, cast
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from logboom.console.sign_in_limits import network_of
@@ -136,10 +137,34 @@ class BoundedListener(socket.socket):
 class BoundedConfig(uvicorn.Config):
     """The settings of a server on a bounded listener."""
 
-    def __init__(self, app: Any, listener: BoundedListener, backlog: int, **settings: Any) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        listener: BoundedListener,
+        backlog: int,
+        *,
+        end_s: int,
+        lifespan: Literal["auto", "on"] = "auto",
+        proxy: str = "",
+        tls_cert: str | None = None,
+        tls_key: str | None = None,
+    ) -> None:
+        """Make the settings.
+
+        Args:
+            end_s: seconds that open connections have once the server is told to stop.
+            lifespan: "on" if the application has to begin before anybody is served.
+            proxy: addresses whose headers say who asks; of anybody else they are not believed.
+        """
         super().__init__(
             app,
             http=BoundedProtocol,
+            lifespan=lifespan,
+            proxy_headers=bool(proxy),
+            forwarded_allow_ips=proxy,
+            ssl_certfile=tls_cert,
+            ssl_keyfile=tls_key,
+            timeout_graceful_shutdown=end_s,
             ws="none",
             backlog=backlog,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
@@ -147,7 +172,6 @@ class BoundedConfig(uvicorn.Config):
             log_level="error",
             access_log=False,
             server_header=False,
-            **settings,
         )
         self.listener = listener
 
@@ -175,8 +199,9 @@ class BoundedProtocol(H11Protocol):
     _connection: AcceptedSocket | None = None
     _is_known = False
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as inherited
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin: a handshake is over."""
+        transport = cast("asyncio.Transport", transport)
         super().connection_made(transport)
         self.app_state = {**self.app_state, "connection": self}
         if isinstance(self.config, BoundedConfig):
@@ -231,7 +256,7 @@ class BoundedProtocol(H11Protocol):
             and (self._is_known or not cycle.more_body)
         )
         if is_served:
-            self.config.listener.connections.is_served(number)
+            self.config.listener.connections.served(number)
         else:
             self.config.listener.connections.waits(number, time.monotonic())
 

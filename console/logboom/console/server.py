@@ -86,13 +86,11 @@ class ConsoleServer:
             self._console.app,
             self._socket,
             BACKLOG,
+            end_s=END_S,
             lifespan="on",
-            # A proxy tells who asks it; of anybody else these headers are not believed.
-            proxy_headers=bool(settings.proxy),
-            forwarded_allow_ips=settings.proxy,
-            ssl_certfile=settings.tls_cert or None,
-            ssl_keyfile=settings.tls_key or None,
-            timeout_graceful_shutdown=END_S,
+            proxy=settings.proxy,
+            tls_cert=settings.tls_cert or None,
+            tls_key=settings.tls_key or None,
         )
         if settings.tls_cert:
             self._check_certificate(config)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 import pytest
@@ -61,11 +61,10 @@ def viewers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextlib.contextmanager
-def serving(viewers: Path, folder: Path, **settings: Any) -> Iterator[str]:
+def serving(viewers: Path, folder: Path, tls_cert: str = "", tls_key: str = "") -> Iterator[str]:
     """Run a console; returns its URL."""
-    made = ConsoleServer(
-        ConsoleSettings("127.0.0.1", 0, **settings), NO_CLUSTER, None, folder, ViewersFile(viewers)
-    )
+    settings = ConsoleSettings("127.0.0.1", 0, tls_cert=tls_cert, tls_key=tls_key)
+    made = ConsoleServer(settings, NO_CLUSTER, None, folder, ViewersFile(viewers))
     with console_thread(made):
         yield made.url
 
@@ -169,9 +168,8 @@ def test_a_handshake_that_does_not_end_is_ended(
     viewers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_listener, "REQUEST_S", 0.3)
-    files = {name: str(TLS_FOLDER / f"localhost.{end}") for name, end in
-             (("tls_cert", "pem"), ("tls_key", "key"))}  # fmt: skip
-    with serving(viewers, tmp_path, **files) as url:
+    files = [str(TLS_FOLDER / f"localhost.{end}") for end in ("pem", "key")]
+    with serving(viewers, tmp_path, *files) as url:
         with dial(url) as connection:
             connection.sendall(b"\x16\x03\x01")
             assert connection.recv(1_000) == b""

@@ -21,7 +21,7 @@ from logboom.console.widgets.value_views import (
     SHOW_AS,
     message_bytes,
     preview,
-    printable,
+    replace_unprintable,
     row_bytes,
     short_bytes,
     short_text,
@@ -167,7 +167,7 @@ def test_nothing_turns_the_text_around() -> None:
 @given(st.text(max_size=300), st.integers(1, 40))
 def test_text_is_cut_between_characters(text: str, most: int) -> None:
     found = view_value(text.encode(), "text", most)
-    assert found.text == printable(text)[:most]
+    assert found.text == replace_unprintable(text)[:most]
     assert found.cut == (len(text) > most)
 
 

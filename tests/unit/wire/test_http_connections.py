@@ -21,7 +21,7 @@ def opened(total: int, per_address: int, addresses: str) -> HttpConnections:
 
 def test_the_longest_waiting_of_the_same_address_gives_way() -> None:
     connections = opened(10, 3, "abaa")
-    connections.is_served(0)
+    connections.served(0)
     assert connections.opened(9, "a", 9.0) == 2
     assert connections.opened(10, "b", 9.0) is None
     assert len(connections) == 5
@@ -30,15 +30,15 @@ def test_the_longest_waiting_of_the_same_address_gives_way() -> None:
 def test_without_room_the_address_with_the_most_gives_way() -> None:
     connections = opened(5, 4, "abbba")
     assert connections.opened(9, "c", 9.0) == 1
-    connections.is_served(3)
-    connections.is_served(2)
+    connections.served(3)
+    connections.served(2)
     assert connections.opened(10, "d", 9.0) == 0
 
 
 def test_who_is_served_gives_way_to_nobody() -> None:
     connections = opened(3, 2, "aab")
     for number in range(3):
-        connections.is_served(number)
+        connections.served(number)
     assert connections.opened(9, "a", 9.0) == 9
     assert connections.opened(9, "c", 9.0) == 9
     connections.waits(1, 9.0)
@@ -55,7 +55,7 @@ def test_who_waits_too_long_is_late() -> None:
     connections = opened(9, 0, "abc")
     assert connections.late(WAIT_S - 1) == []
     assert connections.late(WAIT_S) == [0]
-    connections.is_served(0)
+    connections.served(0)
     assert connections.late(WAIT_S + 1.0) == [1]
     # A second look at the same waiting changes nothing; a part of an answer that was taken does.
     connections.waits(1, WAIT_S)
@@ -96,7 +96,7 @@ def test_the_bounds_hold_whatever_happens(steps: list[tuple[str, int, str]]) -> 
                 del held[leaving]
             held[number] = address
         elif what == "serve":
-            connections.is_served(number)
+            connections.served(number)
             served |= {number} & held.keys()
         elif what == "wait":
             connections.waits(number, now)

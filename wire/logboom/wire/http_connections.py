@@ -97,7 +97,7 @@ class HttpConnections:
             waiting[number] = now
             found.due = now + self._wait_s
 
-    def is_served(self, number: int) -> None:
+    def served(self, number: int) -> None:
         """Note that a connection waits no longer: its request is answered."""
         found = self._open.get(number)
         if found is None:
@@ -115,7 +115,7 @@ class HttpConnections:
 
     def closed(self, number: int) -> None:
         """Forget a connection that has ended."""
-        self.is_served(number)
+        self.served(number)
         found = self._open.pop(number, None)
         if found is None:
             return

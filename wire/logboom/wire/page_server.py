@@ -168,7 +168,7 @@ class _Server(socketserver.TCPServer):
     def page_for(self, request: socket.socket, path: str, accept: str) -> Page | None:
         """Make the page that a connection asks for, which meanwhile gives way to nobody."""
         with self._lock:
-            self._places.is_served(request.fileno())
+            self._places.served(request.fileno())
         try:
             return self.find_page(path, accept)
         finally:

@@ -93,8 +93,7 @@ class ExporterServer:
                 Starlette(routes=scrape_routes(exporter)),
                 self._socket,
                 BACKLOG,
-                proxy_headers=False,
-                timeout_graceful_shutdown=END_S,
+                end_s=END_S,
             )
             self._server = BoundedServer(config)
             await self._server.serve([self._socket])

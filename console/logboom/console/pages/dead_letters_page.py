@@ -27,7 +27,7 @@ from logboom.console.widgets.value_views import (
     as_text,
     asked_view,
     preview,
-    printable,
+    replace_unprintable,
     short_bytes,
     short_text,
     shown_headers,
@@ -137,7 +137,7 @@ class DeadLetterModel:
 
 def cause_kind(cause: str) -> str:
     """Return a cause with # in the place of numbers and ids."""
-    return printable(_IDS.sub("#", cause[:PREVIEW_BYTES])).strip() or NO_CAUSE
+    return replace_unprintable(_IDS.sub("#", cause[:PREVIEW_BYTES])).strip() or NO_CAUSE
 
 
 def cause_text(kind: str) -> str:

@@ -111,7 +111,7 @@ def view_value(data: bytes | None, show_as: str = "auto", most: int = MAX_CHARS)
     match show_as:
         case "text":
             shown = data[: 4 * most].decode("utf-8", "replace")
-            return ValueView("text", printable(shown[:most]), _is_cut(shown, data, most))
+            return ValueView("text", replace_unprintable(shown[:most]), _is_cut(shown, data, most))
         case "json":
             return _json(data, most) or _other(data, _why_no_json(data, most), most)
         case "msgpack":
@@ -230,7 +230,7 @@ def plain_text(data: bytes | None) -> str | None:
     return f"0x{data[:MAX_ROW_BYTES].hex()}" if found is None else found.text
 
 
-def printable(text: str) -> str:
+def replace_unprintable(text: str) -> str:
     """Return a text with marks in the place of what cannot be seen."""
     if text.isprintable():
         return text
@@ -255,7 +255,7 @@ def _json(data: bytes, most: int) -> ValueView | None:
         shown = msgspec.json.format(data, indent=2)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    compact = printable(data[:PREVIEW_BYTES].decode("utf-8", "ignore"))
+    compact = replace_unprintable(data[:PREVIEW_BYTES].decode("utf-8", "ignore"))
     return replace(_laid_out("json", shown, most), compact=compact)
 
 
@@ -283,7 +283,7 @@ def _msgpack(data: bytes, most: int, *, containers_only: bool = False) -> ValueV
     if containers_only and not isinstance(found, dict | list):
         return None
     encoded = msgspec.json.encode(_plain(found), enc_hook=str)
-    compact = printable(encoded[:PREVIEW_BYTES].decode("utf-8", "ignore"))
+    compact = replace_unprintable(encoded[:PREVIEW_BYTES].decode("utf-8", "ignore"))
     return replace(
         _laid_out("msgpack", msgspec.json.format(encoded, indent=2), most), compact=compact
     )
@@ -291,7 +291,7 @@ def _msgpack(data: bytes, most: int, *, containers_only: bool = False) -> ValueV
 
 def _laid_out(kind: ValueKind, shown: bytes, most: int) -> ValueView:
     text = shown[: 4 * most].decode("utf-8", "ignore")
-    return ValueView(kind, printable(text[:most]), _is_cut(text, shown, most))
+    return ValueView(kind, replace_unprintable(text[:most]), _is_cut(text, shown, most))
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
@@ -337,5 +337,5 @@ def short_bytes(data: bytes | None) -> str:
 
 def short_text(text: str) -> str:
     """Return the beginning of a text that anybody chose, in one line."""
-    shown = printable(" ".join(text[:PREVIEW_BYTES].split()))
+    shown = replace_unprintable(" ".join(text[:PREVIEW_BYTES].split()))
     return shown if len(shown) <= PREVIEW_CHARS else f"{shown[:PREVIEW_CHARS]}…"
