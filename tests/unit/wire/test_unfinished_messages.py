@@ -42,10 +42,10 @@ class Rig:
     def peer(connection: int) -> PeerAddress:
         return PeerAddress("main", bytes((connection,)))
 
-    def deliver(self, connection: int, size: int) -> None:
+    def deliver(self, connection: int, size: int, frames: int = 1) -> None:
         peer = self.peer(connection)
         assert self.account.heard(connection, peer)
-        assert self.account.delivered(connection, peer, 1, size)
+        assert self.account.delivered(connection, peer, frames, size)
 
     def look(self, totals: dict[int, int], *, dry: bool = True, after_s: float = 0.05) -> None:
         """Sample, and take what is complete."""
@@ -352,11 +352,12 @@ def test_what_an_ended_connection_leaves_behind_still_counts(crowded: Rig) -> No
     assert crowded.account.waiting_bytes() == 0
 
 
-def test_small_messages_earn_no_credit(rig: Rig) -> None:
-    """What is counted for the head of a frame is no more than what was sent."""
+@pytest.mark.parametrize(("size", "frames", "more"), [(1, 1, 10_000), (300, 60, 80_000)])
+def test_small_frames_earn_no_credit(rig: Rig, size: int, frames: int, more: int) -> None:
+    """What is counted for their heads is about what was sent, so it hides no unfinished message."""
     rig.open(1)
     for _ in range(10_000):
-        rig.deliver(1, 1)
-    rig.look({1: 30_000})
-    rig.look({1: 30_000 + LIMITS.message_bytes + 10_000})
+        rig.deliver(1, size, frames)
+    sent = 10_000 * (size + frames * SHORT_HEAD_BYTES)
+    rig.look({1: sent + LIMITS.message_bytes + more})
     assert [each.connection for each in rig.closed()] == [1]

@@ -230,8 +230,10 @@ class UnfinishedMessages:
         known = self._connections.get(connection)
         if known is None or known.peer is not peer:
             return False
-        head = FRAME_HEAD_BYTES if size > SHORT_FRAME_BYTES else SHORT_HEAD_BYTES
-        known.delivered += size + frames * head
+        # Whose frames are longer than `SHORT_FRAME_BYTES` is not known, but not more can be than this.
+        longer = min(frames, size // (SHORT_FRAME_BYTES + 1))
+        heads = frames * SHORT_HEAD_BYTES + longer * (FRAME_HEAD_BYTES - SHORT_HEAD_BYTES)
+        known.delivered += size + heads
         known.frames += frames
         known.has_delivered = True
         self._forget(connection, known)
