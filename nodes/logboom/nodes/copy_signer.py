@@ -63,26 +63,25 @@ class CopySigner(Service):
     def sign(self, peer: PeerSession, message: SignCopies, turn: BrokerTurn) -> None:
         """Answer with receipts of the first messages that are asked for."""
         try:
-            receipts = self._receipts(peer.user, message, turn.now.wall_ms)
+            receipts = self._receipts(peer, message, turn)
         except LogboomError as error:
             turn.refuse(peer.address, message.id, error)
             return
         turn.answer(peer.address, CopiesSigned(message.id, receipts))
 
-    def _receipts(self, user: str, message: SignCopies, wall_ms: int) -> list[bytes]:
+    def _receipts(self, peer: PeerSession, message: SignCopies, turn: BrokerTurn) -> list[bytes]:
         if not message.offsets:
             raise InvalidRequest(f"receipts for no copies: ask for 1 to {MAX_SIGNED}")
         fault = source_fault(message)
         if fault is not None:
             raise InvalidRequest(fault)
         replica, _ = self._access.led(message)
-        most, held = self._holds(replica, user, message)
-        receipts = []
-        for offset, row in self._rows(replica, message.offsets[:most], held):
-            receipts.append(
-                b"" if row is None else self._receipt(user, message, offset, row, wall_ms)
-            )
-        return receipts
+        most, held = self._holds(replica, peer.user, message)
+        opens = turn.opened.begin(peer.user or peer.address)
+        return [
+            b"" if row is None else self._receipt(peer.user, message, offset, row, turn.now.wall_ms)
+            for offset, row in self._rows(replica, message.offsets[:most], held, opens)
+        ]
 
     def _holds(
         self, replica: Replica, user: str, message: SignCopies
@@ -99,7 +98,11 @@ class CopySigner(Service):
         return most, lambda offset: served.dispatcher.is_held(offset, own)
 
     def _rows(
-        self, replica: Replica, offsets: list[int], held: Callable[[int], bool]
+        self,
+        replica: Replica,
+        offsets: list[int],
+        held: Callable[[int], bool],
+        opens: Callable[[int], None],
     ) -> Iterator[tuple[int, Row | None]]:
         """Yield messages by their offsets, until enough was read; None: there is none to copy."""
         source = LogEntrySource(replica, self._storage, self._on_damage)
@@ -117,6 +120,7 @@ class CopySigner(Service):
                     if entry.base <= offset < entry.next:
                         opened = entry.columns()
                         size -= entry.head.plain_length
+                        opens(entry.head.plain_length)
             yield offset, None if opened is None else self._row(replica, opened, offset)
 
     @staticmethod

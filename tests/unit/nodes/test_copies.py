@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from logboom.nodes import copy_signer
+from logboom.nodes.opened_bytes import PEER_BYTES
 from logboom.wire.access.access_rules import UserKey, UserView, principal_of
 from logboom.wire.batch import encode_batch
 from logboom.wire.copy_receipts import (
@@ -21,11 +22,13 @@ from logboom.wire.copy_receipts import (
     SignCopies,
 )
 from logboom.wire.features import COPIES_PROVEN
-from logboom.wire.messages import Produced
-from logboom.wire.parking import Recall
+from logboom.wire.frames import decode
+from logboom.wire.messages import Failure, Produced
+from logboom.wire.parking import AT_ONCE, Recall
 from logboom.wire.subscription_messages import Receive, Subscribe, SubscriptionConfig
 from logboom.wire.transactions import HALF, TransactionId
 from logboom.wire.view import QueueView, TopicConfig, TopicView
+from tests.unit.nodes.requests.test_many_holds import wishes
 from tests.unit.nodes.rig import ME, Peer, Rig, produce
 from tests.unit.nodes.test_users_at_brokers import Right, alice, allow, refused, rules
 from tests.unit.wire.batches import sealed
@@ -75,20 +78,27 @@ def copies(
     return encode_batch(list(values), keys=[b"k"] * len(values), headers=headers, now_ms=7)
 
 
-def sign(peer: Peer, *offsets: int, topic: str = "flights", owner: str = "g", **more: Any) -> Any:
-    """Ask for receipts; the answer."""
-    peer.ask(SignCopies(0, 9_000, topic, 0, owner, list(offsets), **more))
-    return peer.answer()
-
-
-def receipts_of(answer: Any) -> list[bytes]:
+def sign(
+    peer: Peer, *offsets: int, topic: str = "flights", owner: str = "g", kept: bool = False
+) -> list[bytes]:
+    """Ask for receipts; those that came."""
+    peer.ask(SignCopies(0, 9_000, topic, 0, owner, list(offsets), kept))
+    answer = peer.answer()
     assert isinstance(answer, CopiesSigned)
     return answer.receipts
 
 
-def send(rig: Rig, peer: Peer, topic: str, batch: bytes, **more: Any) -> str:
+def send(
+    rig: Rig,
+    peer: Peer,
+    topic: str,
+    batch: bytes,
+    due_ms: int = AT_ONCE,
+    transaction: TransactionId | None = None,
+) -> str:
     """Code of the answer to a PRODUCE; "" if it is taken."""
-    peer.ask(msgspec.structs.replace(produce(topic=topic), **more), [batch])
+    asked = produce(topic=topic)
+    peer.ask(msgspec.structs.replace(asked, due_ms=due_ms, transaction=transaction), [batch])
     rig.settle()
     (reply,) = peer.taken()
     return "" if reply.error is None else reply.error.code
@@ -97,14 +107,14 @@ def send(rig: Rig, peer: Peer, topic: str, batch: bytes, **more: Any) -> str:
 def test_copies_are_taken_with_receipts_in_any_batch_delayed_or_not() -> None:
     rig, peer = bench(*READER)
     store(rig, b"a", b"b", h=b"1")
-    receipts = receipts_of(sign(peer, 0, 1))
+    receipts = sign(peer, 0, 1)
     assert all(receipts)
     batch = copies(b"a", b"b", receipts=receipts, h=b"1")
     for topic in ("%RETRY%g", "%DLQ%g"):
         assert send(rig, peer, topic, batch) == ""
         assert send(rig, peer, topic, batch, due_ms=rig.wall_ms + 5_000) == ""
     # A copy of a copy names the same origin.
-    again = receipts_of(sign(peer, 1, topic="%RETRY%g", kept=True))
+    again = sign(peer, 1, topic="%RETRY%g", kept=True)
     assert send(rig, peer, "%RETRY%g", copies(b"b", receipts=again, first=1, h=b"1")) == ""
 
 
@@ -122,7 +132,7 @@ def test_copies_are_taken_with_receipts_in_any_batch_delayed_or_not() -> None:
 def test_a_receipt_is_for_one_message_and_owner(changed: dict[str, Any]) -> None:
     rig, peer = bench(*READER)
     store(rig, b"a", h=b"1")
-    receipts = receipts_of(sign(peer, 0))
+    receipts = sign(peer, 0)
     topic = changed.pop("topic", "%RETRY%g")
     value = b"a" if changed or topic != "%RETRY%g" else b"forged"
     options: dict[str, Any] = {"h": b"1", **changed}
@@ -132,7 +142,7 @@ def test_a_receipt_is_for_one_message_and_owner(changed: dict[str, Any]) -> None
 def test_one_copy_without_a_receipt_makes_its_batch_refused() -> None:
     rig, peer = bench(*READER)
     store(rig, b"a", b"b")
-    (receipt, _) = receipts_of(sign(peer, 0, 1))
+    (receipt, _) = sign(peer, 0, 1)
     batch = copies(b"a", b"b", receipts=[receipt, b""])
     assert send(rig, peer, "%RETRY%g", batch) == "FORBIDDEN"
 
@@ -140,7 +150,7 @@ def test_one_copy_without_a_receipt_makes_its_batch_refused() -> None:
 def test_a_receipt_ends() -> None:
     rig, peer = bench(*READER)
     store(rig, b"a")
-    batch = copies(b"a", receipts=receipts_of(sign(peer, 0)))
+    batch = copies(b"a", receipts=sign(peer, 0))
     rig.wall_ms += VALID_MS + 1
     assert send(rig, peer, "%RETRY%g", batch) == "FORBIDDEN"
 
@@ -212,7 +222,7 @@ def test_dead_letters_are_signed_for_who_manages_them() -> None:
     rig, peer = bench(*READER, manager)
     headers = {ATTEMPT_HEADER: b"3", ORIGIN: b"flights/0/9"}
     store(rig, b"a", topic="%DLQ%g", **headers)
-    receipts = receipts_of(sign(peer, 0, topic="%DLQ%g", kept=True))
+    receipts = sign(peer, 0, topic="%DLQ%g", kept=True)
     batch = copies(b"a", receipts=receipts, origin=b"flights/0/9")
     assert send(rig, peer, "%RETRY%g", batch) == ""
 
@@ -220,17 +230,17 @@ def test_dead_letters_are_signed_for_who_manages_them() -> None:
 def test_copies_for_a_subscription_are_of_what_a_consumer_holds() -> None:
     rig, peer = bench(("read", "topic", "flights"))
     store(rig, b"a", b"b")
-    assert receipts_of(sign(peer, 0, owner="flights%s")) == [b""]
+    assert sign(peer, 0, owner="flights%s") == [b""]
     who = ("flights", 0, "s", "c", 1)
     config = SubscriptionConfig("shared", max_attempts=3)
     peer.ask(Subscribe(0, 9_000, *who, config, start="first"))
     rig.settle()
     peer.taken()
-    assert receipts_of(sign(peer, 0, owner="flights%s")) == [b""]
+    assert sign(peer, 0, owner="flights%s") == [b""]
     peer.ask(Receive(0, 9_000, *who, 1, 1, 1 << 20, 0))
     rig.settle()
     peer.taken()
-    receipts = receipts_of(sign(peer, 0, 1, owner="flights%s"))
+    receipts = sign(peer, 0, 1, owner="flights%s")
     assert list(map(bool, receipts)) == [True, False]
     batch = copies(b"a", receipts=receipts[:1])
     assert send(rig, peer, "%RETRY%flights%s", batch) == ""
@@ -239,23 +249,23 @@ def test_copies_for_a_subscription_are_of_what_a_consumer_holds() -> None:
     mallory = UserView("mallory", [OTHER_KEY], rules=rules(("read", "topic", "flights")))
     allow(rig, ("read", "topic", "flights"), others=[mallory])
     other = rig.client("mallory-1", principal_of("mallory", OTHER_KEY))
-    assert receipts_of(sign(other, 0, owner="flights%s")) == [b""]
+    assert sign(other, 0, owner="flights%s") == [b""]
     assert send(rig, other, "%RETRY%flights%s", batch) == "FORBIDDEN"
     # Nobody holds dead letters, and a copy in the retries names a message of its topic alone.
     for origin, signed in ((b"flights/0/0", True), (b"other/0/0", False)):
         rig, peer = bench(("read", "topic", "flights"), ("manage", "topic", "flights"))
         store(rig, b"a", topic="%DLQ%flights%s", **{ORIGIN: origin})
         told = sign(peer, 0, owner="flights%s", topic="%DLQ%flights%s", kept=True)
-        assert bool(receipts_of(told)[0]) == signed
+        assert bool(told[0]) == signed
 
 
 def test_receipts_come_in_parts_and_of_what_is_there() -> None:
     rig, peer = bench(*READER)
     store(rig, *[b"a"] * (copy_signer.MAX_READ_BATCHES + 2))
     last = copy_signer.MAX_READ_BATCHES + 1
-    some = receipts_of(sign(peer, *range(last + 1)))
+    some = sign(peer, *range(last + 1))
     assert len(some) == copy_signer.MAX_READ_BATCHES
-    assert list(map(bool, receipts_of(sign(peer, last, last + 1, -1, 1 << 62)))) == [
+    assert list(map(bool, sign(peer, last, last + 1, -1, 1 << 62))) == [
         True,
         False,
         False,
@@ -264,6 +274,18 @@ def test_receipts_come_in_parts_and_of_what_is_there() -> None:
     for count, expected in ((0, "INVALID_ARGUMENT"), (MAX_SIGNED + 1, "TOO_LARGE")):
         asked = SignCopies(0, 9_000, "flights", 0, "g", [0] * count)
         assert refused(peer, asked).code == expected
+
+
+def test_what_is_opened_for_receipts_is_bounded_in_a_turn() -> None:
+    rig, peer = bench(*READER)
+    store(rig, *[bytes(900_000)] * (PEER_BYTES // 900_000 + 2))
+    asked = [SignCopies(0, 9_000, "flights", 0, "g", [offset]) for offset in range(11)]
+    effects = rig.turn(*wishes(peer, asked))
+    answers = [decode(send.frames) for send in effects.sends]
+    assert [isinstance(each, CopiesSigned) for each in answers] == [True] * 10 + [False]
+    refusal = answers[-1]
+    assert isinstance(refusal, Failure)
+    assert refusal.code == "BUSY"
 
 
 def test_a_reader_recalls_no_retries_of_others() -> None:

@@ -24,7 +24,7 @@ def wishes(who: Peer, messages: Sequence[WireMessage]) -> list[Received]:
     mono = who.rig.mono
     for message in messages:
         who.session.request(message, (), None, mono + 100, out, mono)
-    return [Received(who.address, send.frames) for send in out.sends]
+    return [Received(who.address, send.frames, principal=who.principal) for send in out.sends]
 
 
 class CountingRig(Rig):
