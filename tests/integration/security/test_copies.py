@@ -53,11 +53,13 @@ def exists(root: Client, topic: str) -> None:
     wait_until(lambda: topic in {each.name for each in root.admin.topics()}, f"no {topic}")
 
 
-def refuses(boom: Client, topic: str, headers: dict[str, bytes], **options: Any) -> str:
+def refuses(
+    boom: Client, topic: str, headers: dict[str, bytes], delay_s: float | None = None
+) -> str:
     """Code of the refusal of one message."""
     with boom.producer() as producer:
         try:
-            producer.send(topic, b"forged", headers=headers, **options).result(60)
+            producer.send(topic, b"forged", headers=headers, delay_s=delay_s).result(60)
         except LogboomError as error:
             return error.code
     return ""

@@ -198,8 +198,8 @@ class AlterSubscription(Request, array_like=True):
 class MakeRetryTopics(Request, array_like=True):
     """Create the topics of a subscription's retries and dead letters, if they are missing.
 
-    To the leader of queue 0 of the topic; answered by Done. Errors: NOT_LEADER, INVALID_NAME,
-    QUOTA_EXCEEDED, TOO_FEW_BROKERS, UNAVAILABLE.
+    To the leader of queue 0 of the topic; answered by Ok. Errors: NOT_LEADER, INVALID_NAME,
+    QUOTA_EXCEEDED, TOO_FEW_BROKERS, BUSY, UNAVAILABLE.
     """
 
     topic: Name

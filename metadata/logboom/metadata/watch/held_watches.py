@@ -161,11 +161,6 @@ class HeldWatches:
             return hold
         return None
 
-    @property
-    def has_ready(self) -> bool:
-        """True if any request is to be answered."""
-        return bool(self._ready)
-
     def _has_room(self, hold: HeldWatch) -> bool:
         if len(self) >= MAX_HOLDS or self._names + hold.names > MAX_NAMES:
             return False
