@@ -2,8 +2,8 @@
 
 Strangers who are turned away stand in the node's own log, too.
 
-Every command and every request is in one of the lists below, and a test compares them with the types, so
-that a new one is not forgotten. Routine is what nodes and applications do all day.
+What is in none of the lists below is routine: what nodes and applications do all day. A test has the
+names of that, so that a new command or request is not forgotten.
 """
 
 from __future__ import annotations
@@ -21,98 +21,39 @@ from logboom.wire.authorizer import Caller
 from logboom.wire.backup_messages import FetchEntries, ReadState, RestoreEntries
 from logboom.wire.base import Command, Request, WireMessage
 from logboom.wire.commands import (
-    AllocateProducerIds,
-    AlterIsr,
     AlterTopic,
-    Barrier,
     CreateTopic,
     DeleteTopic,
     DiscardLostTopic,
     ElectLeader,
-    FenceBroker,
-    NewTerm,
     RegisterBroker,
     RemoveBroker,
-    ReportDamage,
-    ReportLosses,
-    ReportRoom,
-    ReportTails,
     RestoreCommand,
-    StepDown,
 )
-from logboom.wire.copy_receipts import SignCopies
 from logboom.wire.errors import LogboomError
 from logboom.wire.group_commands import (
     AlterGroup,
-    CommitOffsets,
     DeleteGroup,
-    ExpireMembers,
-    JoinGroup,
-    LeaveGroup,
-    ReleaseQueues,
     ResetOffsets,
-    SetStart,
-    SetTarget,
-)
-from logboom.wire.group_messages import (
-    GroupCommit,
-    GroupHeartbeat,
-    GroupJoin,
-    GroupLeave,
-    GroupRelease,
-    GroupStatus,
 )
 from logboom.wire.messages import (
     AddNameServer,
-    DescribeAccess,
-    DescribeConfig,
-    DescribeGroup,
-    DescribeVersions,
     FinalizeUpgrade,
-    FindKey,
-    Heartbeat,
     Hello,
     KickConnection,
-    ListConnections,
-    ListGroups,
-    OffsetForTime,
-    Offsets,
-    Ping,
-    Produce,
     Propose,
     Prove,
-    Pull,
-    RaftFrame,
     RemoveNameServer,
-    Replicate,
-    Stats,
-    Watch,
 )
 from logboom.wire.operation_commands import OperationCommand
-from logboom.wire.operation_messages import DescribeCluster, PlanBalance, ReportLoad
-from logboom.wire.parking import ListDelayed, Recall
 from logboom.wire.stats import Statistics
 from logboom.wire.subscription_messages import (
     AlterSubscription,
-    DescribeSubscriptions,
-    Detach,
-    MakeRetryTopics,
-    Receive,
-    SettleMessages,
-    Subscribe,
 )
-from logboom.wire.survey_messages import FindAppendTimes, SurveyGroups, SurveyQueues
 from logboom.wire.transactions import (
     MADE_UP,
     NOT_FENCED,
-    AwaitDecided,
-    CheckHalves,
-    CheckParked,
     Decide,
-    EndHalf,
-    ListUndecided,
-    OpenApplication,
-    ReportDecided,
 )
 
 MANAGEMENT: Final[tuple[type[Command], ...]] = (
@@ -131,28 +72,6 @@ MANAGEMENT: Final[tuple[type[Command], ...]] = (
     *get_args(RestoreCommand),
 )
 """Commands that are told with their results, by the Raft leader that took them."""
-ROUTINE: Final[tuple[type[Command], ...]] = (
-    NewTerm,
-    Barrier,
-    FenceBroker,
-    StepDown,
-    AlterIsr,
-    ReportTails,
-    ReportLosses,
-    ReportDamage,
-    ReportRoom,
-    AllocateProducerIds,
-    JoinGroup,
-    LeaveGroup,
-    ExpireMembers,
-    SetTarget,
-    ReleaseQueues,
-    CommitOffsets,
-    SetStart,
-    OpenApplication,
-    Decide,
-    ReportDecided,
-)
 MANAGEMENT_REQUESTS: Final[tuple[type[Request], ...]] = (
     AddNameServer,
     RemoveNameServer,
@@ -164,55 +83,6 @@ MANAGEMENT_REQUESTS: Final[tuple[type[Request], ...]] = (
 """Requests that are told, though no command of the log follows from them."""
 COUNTED_REQUESTS: Final[tuple[type[Request], ...]] = (FetchEntries, RestoreEntries)
 """Requests of which one piece of work needs many: told once a second, with their number."""
-ROUTINE_REQUESTS: Final[tuple[type[WireMessage], ...]] = (
-    Hello,
-    Prove,
-    Ping,
-    Produce,
-    Pull,
-    Offsets,
-    OffsetForTime,
-    FindKey,
-    Recall,
-    ListDelayed,
-    Replicate,
-    Watch,
-    ListGroups,
-    DescribeGroup,
-    DescribeAccess,
-    Propose,
-    Heartbeat,
-    RaftFrame,
-    DescribeVersions,
-    Stats,
-    ListConnections,
-    DescribeConfig,
-    ReportLoad,
-    DescribeCluster,
-    PlanBalance,
-    GroupJoin,
-    GroupHeartbeat,
-    GroupRelease,
-    GroupCommit,
-    GroupLeave,
-    GroupStatus,
-    AwaitDecided,
-    CheckParked,
-    EndHalf,
-    CheckHalves,
-    ListUndecided,
-    Subscribe,
-    Receive,
-    SettleMessages,
-    Detach,
-    MakeRetryTopics,
-    SignCopies,
-    DescribeSubscriptions,
-    SurveyQueues,
-    SurveyGroups,
-    FindAppendTimes,
-)
-"""Requests that are not told: what is read, and what nodes and applications do all day."""
 MAX_NOTES: Final = 1_000
 """Notes of one turn; who comes in such numbers is counted by the audit log."""
 REFUSALS: Final = frozenset({"UNAUTHENTICATED", "FORBIDDEN", "FENCED"})
