@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from logboom.metadata.watch import watch_handler
 from logboom.metadata.watch.held_watches import (
     MAX_NAME_BYTES,
     MAX_NAME_BYTES_OF_CONNECTION,
@@ -98,7 +100,9 @@ def test_an_encoded_answer_is_the_answer() -> None:
     assert decode(encode(encoded)) == WatchResult(3, view)
 
 
-def test_a_turn_answers_some_of_many_watches_and_builds_equal_views_once() -> None:
+def test_a_turn_answers_some_of_many_watches_and_builds_equal_views_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     group = Group()
     core = group.core(group.leader())
     group.run(1.0)
@@ -107,6 +111,13 @@ def test_a_turn_answers_some_of_many_watches_and_builds_equal_views_once() -> No
     hello = Hello(1, 1, 1, "crowd", "client", 1, b"", b"")
     core.handle([Received(each, encode(hello)) for each in addresses], now)
     ask = encode(Watch(2, 60_000, -1, None, 50_000))
+    built: list[None] = []
+
+    def view(*args: object, **named: object) -> View:
+        built.append(None)
+        return View(1, True, "cluster", [], [], [], [], [], None)
+
+    monkeypatch.setattr(watch_handler, "view_since", view)
     turns = []
     effects = core.handle([Received(each, ask) for each in addresses], now)
     while found := answers(effects.sends):
@@ -116,6 +127,7 @@ def test_a_turn_answers_some_of_many_watches_and_builds_equal_views_once() -> No
             break
         effects = core.handle([], now)
     assert turns == [TURN_ANSWERS, TURN_ANSWERS, 5]
+    assert len(built) == len(turns)
 
 
 def answers(sends: list[Send]) -> list[Send]:

@@ -10,6 +10,7 @@ import pytest
 from logboom.nodes import copy_signer
 from logboom.nodes.opened_bytes import PEER_BYTES
 from logboom.wire.access.access_rules import UserKey, UserView, principal_of
+from logboom.wire.actor import Effects, Received
 from logboom.wire.batch import encode_batch
 from logboom.wire.copy_receipts import (
     ATTEMPT_HEADER,
@@ -274,6 +275,16 @@ def test_receipts_come_in_parts_and_of_what_is_there() -> None:
     for count, expected in ((0, "INVALID_ARGUMENT"), (MAX_SIGNED + 1, "TOO_LARGE")):
         asked = SignCopies(0, 9_000, "flights", 0, "g", [0] * count)
         assert refused(peer, asked).code == expected
+
+
+def test_what_is_opened_for_copies_is_bounded_in_a_turn() -> None:
+    rig, peer = bench(*READER, ("write", "topic", "flights"))
+    large, out = copies(bytes(900_000)), Effects()
+    for _ in range(11):
+        peer.session.request(produce(topic="%RETRY%g"), [large], None, rig.mono + 9, out, rig.mono)
+    effects = rig.turn(*(Received(peer.address, s.frames, 0, peer.principal) for s in out.sends))
+    refused_ones = [decode(send.frames) for send in effects.sends]
+    assert [each.code for each in refused_ones if isinstance(each, Failure)] == ["BUSY"]
 
 
 def test_what_is_opened_for_receipts_is_bounded_in_a_turn() -> None:

@@ -9,7 +9,12 @@ import pytest
 from logboom.nodes.subscriptions.dispatch_events import KINDS, SubscriptionConfig, Tick
 from logboom.nodes.subscriptions.dispatch_events import SubscriptionType as Type
 from logboom.nodes.subscriptions.dispatcher import SLICE_UNITS
+from logboom.nodes.subscriptions.subscription_service import TURN_UNITS
+from logboom.wire.batch import encode_batch
+from logboom.wire.subscription_messages import Receive, Subscribe
 from tests.thorough import seeds
+from tests.unit.nodes.requests.test_many_holds import wishes
+from tests.unit.nodes.rig import Rig, produce
 from tests.unit.nodes.subscriptions.dispatch_bench import Bench
 from tests.unit.nodes.subscriptions.test_dispatch_any import KEYS, play
 
@@ -66,3 +71,29 @@ def test_slices_change_nothing_of_what_is_delivered(kind: Type, seed: int) -> No
     assert set(KEYS) > {b"a", b"c", b"f"}
     matching = {at for at, key in enumerate(bench.log.keys) if key in (b"a", b"c", b"f")}
     assert {offset for got in bench.got.values() for offset in got} == matching
+
+
+def test_many_subscriptions_with_filters_share_what_a_turn_spends() -> None:
+    rig = Rig()
+    rig.lead()
+    writer = rig.client("writer")
+    for _ in range(400):
+        writer.ask(produce(), [encode_batch([b"v"] * 100, [b"k"] * 100, now_ms=1)])
+    config = SubscriptionConfig(kind="shared", filter="WHERE KEYS = 'never'")
+    asked = []
+    for number in range(6):
+        name, peer = f"s{number}", rig.client(f"c{number}")
+        peer.ask(Subscribe(0, 30_000, "flights", 0, name, "one", 1, config, start="first"))
+        rig.settle()
+        asked += wishes(
+            peer, [Receive(0, 30_000, "flights", 0, name, "one", 1, 1, 100, 1 << 20, 9_000)]
+        )
+    served = rig.broker.parts.subscriptions.served.values()
+    rig.turn(*asked)
+    assert sum(each.dispatcher.spent for each in served) < 2 * TURN_UNITS
+    end = rig.replica().end.offset
+    for _ in range(100):
+        rig.settle()
+        if all(each.dispatcher.read_at == end for each in served):
+            return
+    raise AssertionError("some do not go on")
