@@ -58,7 +58,7 @@ READ_BATCHES: Final = 100
 """Batches of one read."""
 READ_BYTES: Final = 5 * 1024 * 1024
 """Bytes of one read. At least one batch is read."""
-SLICE_UNITS: Final = 50_000
+SLICE_UNITS: Final = 20_000
 """Units of work (`wire.filters.ScanBudget`) of one event: some five milliseconds of passing over what
 is not delivered. The rest follows in the next turn."""
 RESCHEDULED_S: Final = 1.0

@@ -58,7 +58,7 @@ WHOLE_BYTES: Final = 64 * 1024
 WHOLE_SHARE: Final = 8
 """… and how many times its own size these have to be."""
 
-TURN_UNITS: Final = 100_000
+TURN_UNITS: Final = 40_000
 """Units of work (`wire.filters.ScanBudget`) of all subscriptions with filters in one turn: some ten
 milliseconds."""
 STALL_S: Final = 1.0
