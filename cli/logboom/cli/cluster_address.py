@@ -9,6 +9,7 @@ from logboom.cli.local_cluster import local_credentials, local_endpoints
 from logboom.cli.parameters import ClusterAddress
 from logboom.client.cluster_search import find_cluster
 from logboom.wire.credentials import Credentials
+from logboom.wire.secret_files import source_below
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,4 +44,6 @@ def destination_of(address: ClusterAddress | None) -> Destination:
     if servers is None and file is None:
         servers, file = local_endpoints(), local_credentials()
     ends, credentials = find_cluster(servers or "", file)
-    return Destination(ends, file if file is None else file.absolute(), credentials)
+    if file is not None:
+        file = Path(source_below(str(file), Path.cwd()))
+    return Destination(ends, file, credentials)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,8 +18,8 @@ from logboom.console.viewer_records import (
 from logboom.console.viewers import Viewer
 from logboom.wire.errors import LogboomError, StartError
 from logboom.wire.private_files import make_folder
+from logboom.wire.secret_files import read_secret
 
-MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 LOOK_S: Final = 1.0
 """Seconds between two looks at the file while the console runs."""
 _MODE: Final = 0o600
@@ -32,29 +31,9 @@ def read_viewers(path: Path) -> dict[str, ViewerRecord]:
     Raises:
         StartError: it cannot be read, others can read it, or its content is not valid.
     """
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return {}
-    except OSError as error:
-        raise StartError(f"cannot read {path} ({error.strerror})") from None
-    try:
-        # Of what was opened, not of what the path may lead to by now.
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise StartError(f"{path} is no regular file: name another one")
-        if found.st_uid not in (os.geteuid(), 0):
-            raise StartError(f"{path} belongs to another user, who can change it: copy it")
-        if stat.S_IMODE(found.st_mode) & 0o177:
-            raise StartError(f"others may read or change {path}: chmod 600 {path}")
-        with os.fdopen(handle, "rb", closefd=False) as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise StartError(f"cannot read {path} ({error.strerror})") from None
-    finally:
-        os.close(handle)
-    if len(content) > MAX_FILE_BYTES:
-        raise StartError(f"{path} has more than {MAX_FILE_BYTES} bytes: it is no file of viewers")
+    content = read_secret(path, "the file of viewers")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import secrets
-import stat
 from pathlib import Path
 from typing import Final
 
 from logboom.wire.errors import StartError
 from logboom.wire.key_pair import SecretBytes
 from logboom.wire.private_files import make_folder
+from logboom.wire.secret_files import read_secret
 
 KEY_BYTES: Final = 32
 MODE: Final = 0o600
@@ -41,7 +41,7 @@ def ensure_key(path: Path, key: bytes | None = None) -> Path:
 
 
 def read_key(path: Path | str) -> SecretBytes:
-    """Return the key from a key file.
+    """Return the key from a key file, or wherever else `read_secret` finds it.
 
     Raises:
         StartError: BAD_CONFIG; no file is named, it cannot be read, others can read it, or it is
@@ -49,18 +49,11 @@ def read_key(path: Path | str) -> SecretBytes:
     """
     if not path:
         raise StartError("no cluster_key_file in the config: name the file all nodes share")
-    path = Path(path)
-    try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        key = SecretBytes(path.read_bytes().strip())
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        text = f"cannot read the cluster key file {path} ({reason}): copy it from another node"
-        raise StartError(text) from None
+    key = SecretBytes(
+        read_secret(path, "the cluster key file", "copy it from another node").strip()
+    )
     if not key.isascii():
         raise StartError(f"{path} is no cluster key file: copy it from another node")
-    if mode & 0o077:
-        raise StartError(f"others may read the cluster key file {path}: chmod 600 {path}")
     if len(key) < KEY_BYTES:
         text = f"the key in {path} is shorter than {KEY_BYTES} characters: copy the whole file"
         raise StartError(text)

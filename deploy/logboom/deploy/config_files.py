@@ -19,9 +19,11 @@ import msgspec
 
 from logboom.wire.errors import StartError
 from logboom.wire.private_files import make_folder, write_private
+from logboom.wire.secret_files import source_below
 
 PATH_KEYS: Final = frozenset({"audit_folder", "data", "cluster_key_file", "credentials_file"})
-"""Keys that hold a path; a relative one starts at the config file's folder."""
+"""Keys that hold a path; a relative one starts at the config file's folder. Those of secrets may name
+other sources (`wire/secret_files.py`)."""
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -42,7 +44,7 @@ def load(path: Path, kind: type[T]) -> T:
             raise _mistake(path, f"unknown key {key!r}; {_suggestion(key, known)}")
     for key in PATH_KEYS & values.keys():
         if isinstance(values[key], str):
-            values[key] = str(path.absolute().parent / Path(values[key]).expanduser())
+            values[key] = source_below(values[key], path.absolute().parent)
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:

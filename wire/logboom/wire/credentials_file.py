@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import Final
 
@@ -16,26 +15,22 @@ from logboom.wire.credentials import (
 )
 from logboom.wire.errors import StartError
 from logboom.wire.private_files import make_folder
+from logboom.wire.secret_files import read_secret
 from logboom.wire.sockets import public_key_of
 
-MAX_FILE_BYTES: Final = 1024 * 1024
-"""More than thousands of servers take."""
 _MODE: Final = 0o600
 
 
 def read_credentials(path: Path | str) -> Credentials:
-    """Return the credentials in a file.
-
-    The file belongs to this user or root, and only its owner can read it (mode 0600 or 0400). A
-    service manager's folder of credentials (systemd's LoadCredential) is trusted as it is.
+    """Return the credentials in a file, or wherever else `read_secret` finds them.
 
     Raises:
         StartError: BAD_CONFIG; the file cannot be read, others can read it, or its content is not
             valid.
     """
-    path = Path(path)
     try:
-        credentials = _parse(_read(path), path)
+        content = read_secret(path, "the credentials file", CREDENTIALS_REMEDY)
+        credentials = _parse(content, path)
     except StartError as error:
         # The frames behind it hold the secret key, and some tools show local variables.
         raise error.with_traceback(None) from None
@@ -44,7 +39,7 @@ def read_credentials(path: Path | str) -> Credentials:
     return credentials
 
 
-def _parse(content: bytes, path: Path) -> Credentials:
+def _parse(content: bytes, path: Path | str) -> Credentials:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
@@ -67,46 +62,6 @@ def read_node_credentials(path: str, node_id: str) -> Credentials | None:
             f"own credentials_file (logboom node add {node_id})"
         )
     return found
-
-
-def _read(path: Path) -> bytes:
-    try:
-        # NONBLOCK: opening a named pipe would wait for its writer.
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        text = f"cannot read the credentials file {path} ({error.strerror})"
-        if isinstance(error, FileNotFoundError):
-            text += f": {CREDENTIALS_REMEDY}"
-        raise StartError(text) from None
-    try:
-        # Of what was opened, not of what the path may lead to by now.
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise StartError(
-                f"the credentials file {path} is no regular file: {CREDENTIALS_REMEDY}"
-            )
-        if not _is_managed(path):
-            if found.st_uid not in (os.geteuid(), 0):
-                raise StartError(
-                    f"the credentials file {path} belongs to another user, who can read and change "
-                    "it: copy it to a file of your own"
-                )
-            if stat.S_IMODE(found.st_mode) & 0o177:
-                raise StartError(f"others may read the credentials file {path}: chmod 600 {path}")
-        content = os.read(handle, MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise StartError(f"cannot read the credentials file {path} ({error.strerror})") from None
-    finally:
-        os.close(handle)
-    if len(content) > MAX_FILE_BYTES:
-        raise StartError(f"{path} has more than {MAX_FILE_BYTES} bytes: {CREDENTIALS_REMEDY}")
-    return content
-
-
-def _is_managed(path: Path) -> bool:
-    """Return True if a file is in the folder that the service manager fills with credentials."""
-    folder = Path(os.environ.get("CREDENTIALS_DIRECTORY", ""))
-    return folder.is_absolute() and path.resolve().is_relative_to(folder.resolve())
 
 
 def write_credentials(path: Path | str, credentials: Credentials) -> None:
