@@ -151,6 +151,7 @@ SKINS: dict[str, set[str]] = {
         "secret_files",
         "snapshot_desk",
         "sockets",
+        "tls_files",
     },
 }
 """Portion → modules that may touch the outside world.  No core imports one of them."""
@@ -199,8 +200,8 @@ ROOMS: dict[str, str] = {
         access_requirements config_requests frames hello internal_topics
         actor authorizer zap_requests
         acceptor audit_log event_log peer_routes session unfinished_messages
-        accepted_connections audit_file auditor connection_requests listener_gate node_pages session_table
-        command_queue sockets
+        accepted_connections audit_file auditor connection_requests listener_gate session_table tls_files
+        command_queue node_pages sockets
         credentials_file
     """,
     "metadata": """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from pathlib import Path
 from typing import Annotated, Final
 
 from cyclopts import Parameter
@@ -14,6 +15,7 @@ from logboom.cli.parameters import Servers
 from logboom.wire.endpoints import listen_fault
 from logboom.wire.errors import InvalidRequest, StartError
 from logboom.wire.listeners import is_loopback
+from logboom.wire.tls_files import TlsFiles
 
 EXPORTER_PORT: Final = 9712
 DEFAULT_MAX_SERIES: Final = 50_000
@@ -31,6 +33,10 @@ def exporter(
         int,
         Parameter(help="Limit of series. Families beyond it are left out, those of queues first."),
     ] = DEFAULT_MAX_SERIES,
+    tls_cert: Annotated[
+        Path | None, Parameter(help="A certificate with its chain, PEM: it then speaks HTTPS.")
+    ] = None,
+    tls_key: Annotated[Path | None, Parameter(help="Its key, PEM.")] = None,
     servers: Servers = None,
 ) -> None:
     """Serve the metrics of a cluster to Prometheus, until Ctrl-C.
@@ -52,6 +58,7 @@ def exporter(
     from logboom.console.exporter.exporter_server import ExporterServer
 
     host, port = _address(listen)
+    tls = tls_files(tls_cert, tls_key)
     destination = destination_of(servers)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     server = ExporterServer(
@@ -61,11 +68,24 @@ def exporter(
         destination.credentials,
         queues=queues,
         max_series=max_series,
+        tls=tls,
     )
     note(f"metrics at {server.url}; Ctrl-C ends it")
     if not is_loopback(listen):
         note(f"whoever reaches {listen} can read the names of topics and groups")
     server.run()
+
+
+def tls_files(cert: Path | None, key: Path | None) -> TlsFiles | None:
+    """Return the certificate of --tls-cert and --tls-key, or None without them.
+
+    Raises:
+        InvalidRequest: only one is given.
+        StartError: they cannot be used.
+    """
+    if (cert is None) != (key is None):
+        raise InvalidRequest("--tls-cert and --tls-key belong together: give both")
+    return None if cert is None or key is None else TlsFiles(cert, key)
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -154,6 +154,10 @@ def _targets(
             continue
         target = target_of(address, endpoints[node.node])
         found[node.role].append(target)
+        if entries.get("metrics_tls_cert"):
+            remarks.append(
+                f"{target} of {node.node} speaks HTTPS: give its job scheme and tls_config"
+            )
         if is_local(target) and not is_local(endpoints[node.node]):
             remarks.append(f"only its own machine reaches {target} of {node.node}: metrics_listen")
     return ScrapeTargets(found["broker"], found["name server"], exporters, remarks)

@@ -22,6 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from logboom.console.sign_in_limits import network_of
 from logboom.wire.errors import StartError
 from logboom.wire.http_connections import HttpBounds, HttpConnections, within_descriptors
+from logboom.wire.tls_files import TlsFiles
 
 CONSOLE_BOUNDS: Final = HttpBounds(total=1_000, per_address=100)
 """Connections of a console; a browser opens six."""
@@ -146,8 +147,7 @@ class BoundedConfig(uvicorn.Config):
         end_s: int,
         lifespan: Literal["auto", "on"] = "auto",
         proxy: str = "",
-        tls_cert: str | None = None,
-        tls_key: str | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         """Make the settings.
 
@@ -162,8 +162,7 @@ class BoundedConfig(uvicorn.Config):
             lifespan=lifespan,
             proxy_headers=bool(proxy),
             forwarded_allow_ips=proxy,
-            ssl_certfile=tls_cert,
-            ssl_keyfile=tls_key,
+            ssl_context_factory=None if tls is None else lambda *_: tls.listening_context(),
             timeout_graceful_shutdown=end_s,
             ws="none",
             backlog=backlog,

@@ -24,6 +24,7 @@ from logboom.console.viewers import LocalViewerBook, ViewerBook
 from logboom.console.viewers_file import ViewersFile
 from logboom.console.web_app import WebConsole
 from logboom.wire.errors import StartError
+from logboom.wire.tls_files import TlsFiles
 
 BACKLOG: Final = 128
 END_S: Final = 5
@@ -65,6 +66,7 @@ class ConsoleServer:
                 f"whoever reaches the proxy at {settings.proxy} reaches the console, and it has no "
                 "viewers: add one with `logboom console viewer add NAME`, or leave --proxy out"
             )
+        tls = TlsFiles(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
         self._socket = listen(
             settings.host, settings.port, BACKLOG, http_listener.CONSOLE_BOUNDS, settings.proxy
         )
@@ -89,24 +91,9 @@ class ConsoleServer:
             end_s=END_S,
             lifespan="on",
             proxy=settings.proxy,
-            tls_cert=settings.tls_cert or None,
-            tls_key=settings.tls_key or None,
+            tls=tls,
         )
-        if settings.tls_cert:
-            self._check_certificate(config)
         self._server = _Server(config, self._console)
-
-    def _check_certificate(self, config: BoundedConfig) -> None:
-        """Read the certificate and its key before anybody is told where the console is."""
-        try:
-            config.load()
-        except OSError as error:
-            self._socket.close()
-            self._audit.close()
-            where = f"{self.settings.tls_cert} and {self.settings.tls_key}"
-            raise StartError(
-                f"{where} are no certificate with its key ({error.strerror or error}): give PEM files"
-            ) from None
 
     @property
     def url(self) -> str:

@@ -21,7 +21,16 @@ from logboom.wire.errors import StartError
 from logboom.wire.private_files import make_folder, write_private
 from logboom.wire.secret_files import source_below
 
-PATH_KEYS: Final = frozenset({"audit_folder", "data", "cluster_key_file", "credentials_file"})
+PATH_KEYS: Final = frozenset(
+    {
+        "audit_folder",
+        "data",
+        "cluster_key_file",
+        "credentials_file",
+        "metrics_tls_cert",
+        "metrics_tls_key",
+    }
+)
 """Keys that hold a path; a relative one starts at the config file's folder. Those of secrets may name
 other sources (`wire/secret_files.py`)."""
 

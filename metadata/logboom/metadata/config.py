@@ -82,6 +82,10 @@ class NameServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """host:port for metrics and health, which are HTTP and open to whoever reaches them; port 0
     takes a free one. "auto": loopback, 1000 ports above the first listener, unless that takes a
     free port or the port is in use. "off": none. (Only the skin reads it.)"""
+    metrics_tls_cert: str = ""
+    """Certificate with its chain (PEM) for that port, which then speaks HTTPS. (Only the skin reads it.)"""
+    metrics_tls_key: str = ""
+    """Its key (PEM). Both files are read again when they change. (Only the skin reads it.)"""
     name_servers: list[NameServerMember] = msgspec.field(default_factory=list)
     """The founding members, this one included; for a server that joins: the members it joins.
     Empty: a group of one."""
@@ -194,7 +198,7 @@ def check_config(config: NameServerConfig) -> None:
             "a founding member lists itself"
         )
     _check_listeners(config)
-    check_metrics_listen(config.metrics_listen)
+    check_metrics_listen(config.metrics_listen, config.metrics_tls_cert, config.metrics_tls_key)
     _check_keys(config)
     for name in ("rebalance_after_s", "replace_after_s", "balance_mode"):
         try:

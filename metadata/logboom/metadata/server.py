@@ -112,7 +112,12 @@ class NameServerProcess:
                     self._restart_reasons,
                 )
                 first = listeners[0].listen
-                self._pages = open_pages(config.metrics_listen, first, pages.page)
+                self._pages = open_pages(
+                    config.metrics_listen,
+                    first,
+                    pages.page,
+                    (config.metrics_tls_cert, config.metrics_tls_key),
+                )
                 self.core.skin_figures = self._figures
                 self.core.stats.histograms["sync"] = self._journal.sync_times
                 self.core.auditor.address_of = self._sockets.ip_address_of

@@ -58,6 +58,10 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """host:port for metrics and health, which are HTTP and open to whoever reaches them; port 0
     takes a free one. "auto": loopback, 1000 ports above the first listener, unless that takes a
     free port or the port is in use. "off": none. (Only the skin reads it.)"""
+    metrics_tls_cert: str = ""
+    """Certificate with its chain (PEM) for that port, which then speaks HTTPS. (Only the skin reads it.)"""
+    metrics_tls_key: str = ""
+    """Its key (PEM). Both files are read again when they change. (Only the skin reads it.)"""
     zone: str = ""
     """Location of the machine. The replicas of a queue are spread over zones."""
     host: str = ""
@@ -181,7 +185,7 @@ def check_config(config: BrokerConfig) -> None:
         raise StartError("`listeners` stands in place of `listen` and `advertise`: remove these")
     listeners = listeners_of(config)
     check_listeners(listeners, credentials_file=config.credentials_file, insecure=config.insecure)
-    check_metrics_listen(config.metrics_listen)
+    check_metrics_listen(config.metrics_listen, config.metrics_tls_cert, config.metrics_tls_key)
     check_dialled(listeners)
 
 

@@ -94,7 +94,12 @@ class BrokerProcess:
         pages = NodePages(
             config.id, "broker", self._desk, self._ready_reasons, self._restart_reasons
         )
-        self._pages = open_pages(config.metrics_listen, listeners[0].listen, pages.page)
+        self._pages = open_pages(
+            config.metrics_listen,
+            listeners[0].listen,
+            pages.page,
+            (config.metrics_tls_cert, config.metrics_tls_key),
+        )
         try:
             self._take_up({each.name: each.listen for each in listeners})
         # This covers Ctrl-C too: the port is released, and the exception continues.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
-import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from logboom.console.viewers_file import ViewersFile, write_viewers
 from logboom.wire.errors import StartError
 from logboom.wire.http_connections import HttpBounds
 from tests.integration.waiting import wait_until
+from tests.unit.wire.tls_pairs import put_pair, trusting
 
 PASSWORD: Final = "correct horse battery"
 PATIENCE_S: Final = 120.0
@@ -40,7 +40,6 @@ from logboom.cli.__main__ import main
 resource.setrlimit(resource.RLIMIT_NOFILE, ({DESCRIPTORS}, {DESCRIPTORS}))
 main()
 """
-TLS_FOLDER: Final = Path(__file__).parents[2] / "data/tls"
 UNFINISHED: Final = {
     "silent": b"",
     "head": b"GET /sign-in HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ",
@@ -168,12 +167,12 @@ def test_a_handshake_that_does_not_end_is_ended(
     viewers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_listener, "REQUEST_S", 0.3)
-    files = [str(TLS_FOLDER / f"localhost.{end}") for end in ("pem", "key")]
+    files = [str(each) for each in put_pair(tmp_path)]
     with serving(viewers, tmp_path, *files) as url:
         with dial(url) as connection:
             connection.sendall(b"\x16\x03\x01")
             assert connection.recv(1_000) == b""
-        trusted = ssl.create_default_context(cafile=TLS_FOLDER / "localhost.pem")
+        trusted = trusting()
         with trusted.wrap_socket(dial(url), server_hostname="127.0.0.1") as connection:
             connection.sendall(UNFINISHED["head"])
             assert connection.recv(1_000) == b""

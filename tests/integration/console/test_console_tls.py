@@ -6,7 +6,7 @@ import json
 import ssl
 from http.client import BadStatusLine, HTTPConnection, RemoteDisconnected
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,13 +17,9 @@ from logboom.console.site import ConsoleSettings
 from logboom.console.viewer_records import ViewerRecord
 from logboom.console.viewers_file import ViewersFile, write_viewers
 from logboom.deploy.embedded import Embedded
-from logboom.wire.errors import StartError
 from tests.integration.console.test_console_surface import PASSWORD, HttpVisitor
-
-FOLDER: Final = Path(__file__).parents[2] / "data/tls"
-CERTIFICATE: Final = FOLDER / "localhost.pem"
-"""For localhost and 127.0.0.1, signed by itself."""
-KEY: Final = FOLDER / "localhost.key"
+from tests.integration.waiting import wait_until
+from tests.unit.wire.tls_pairs import FIRST, RENEWED, der, put_pair, trusting
 
 
 def made(node: Embedded, folder: Path, **settings: Any) -> ConsoleServer:
@@ -46,11 +42,11 @@ def signed_in_from(console: ConsoleServer) -> list[str]:
 
 
 def test_pages_are_encrypted_and_so_are_sessions(node: Embedded, tmp_path: Path) -> None:
-    server = made(node, tmp_path, tls_cert=str(CERTIFICATE), tls_key=str(KEY))
+    cert, key = map(str, put_pair(tmp_path))
+    server = made(node, tmp_path, tls_cert=cert, tls_key=key)
     assert server.url.startswith("https://127.0.0.1:")
     with console_thread(server):
-        trusted = ssl.create_default_context(cafile=CERTIFICATE)
-        visitor = HttpVisitor(server, trusted=trusted)
+        visitor = HttpVisitor(server, trusted=trusting())
         answer = visitor.sign_in("alice")
         assert answer.status == 303
         assert "; secure" in answer.headers["set-cookie"].lower()
@@ -65,11 +61,19 @@ def test_pages_are_encrypted_and_so_are_sessions(node: Embedded, tmp_path: Path)
         plain.close()
 
 
-def test_files_that_are_no_certificate_are_named(node: Embedded, tmp_path: Path) -> None:
-    with pytest.raises(StartError, match=r"localhost\.key and .* are no certificate"):
-        made(node, tmp_path, tls_cert=str(KEY), tls_key=str(CERTIFICATE))
-    with pytest.raises(StartError, match=r"missing\.pem"):
-        made(node, tmp_path, tls_cert=str(tmp_path / "missing.pem"), tls_key=str(KEY))
+def test_a_renewed_certificate_needs_no_restart(node: Embedded, tmp_path: Path) -> None:
+    cert, key = map(str, put_pair(tmp_path))
+    server = made(node, tmp_path, tls_cert=cert, tls_key=key)
+    place = urlsplit(server.url)
+
+    def shown() -> bytes:
+        return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(("127.0.0.1", place.port or 0)))
+
+    with console_thread(server):
+        assert shown() == der(FIRST)
+        put_pair(tmp_path, RENEWED)
+        wait_until(lambda: shown() == der(RENEWED), "the old certificate is shown")
+        assert HttpVisitor(server, trusted=trusting()).get("/sign-in").status == 200
 
 
 @pytest.mark.parametrize(("proxy", "believed"), [("127.0.0.1", True), ("10.9.9.9", False)])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -13,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from prometheus_client.openmetrics import parser
@@ -27,6 +30,7 @@ from logboom.wire.metric_table import METRICS, PREFIX
 from tests.integration.cli.command import logboom
 from tests.integration.waiting import wait_until
 from tests.promtool import needs_promtool
+from tests.unit.wire.tls_pairs import FIRST, RENEWED, der, put_pair, trusting
 
 parse_text: Any = parser.text_string_to_metric_families
 ACCEPT = "application/openmetrics-text; version=1.0.0"
@@ -53,7 +57,7 @@ def running(*arguments: str) -> Iterator[str]:
         try:
             assert process.stderr is not None
             line = process.stderr.readline()
-            assert line.startswith("metrics at http://127.0.0.1:"), line
+            assert re.match(r"metrics at https?://127\.0\.0\.1:", line), line
             yield line.split()[2].rstrip(";")
             process.send_signal(signal.SIGINT)
             assert process.wait(200) in (0, 130)
@@ -63,7 +67,8 @@ def running(*arguments: str) -> Iterator[str]:
 
 def scrape(url: str, accept: str = ACCEPT) -> str:
     request = urllib.request.Request(url, headers={"accept": accept})
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    context = trusting() if url.startswith("https:") else None
+    with urllib.request.urlopen(request, timeout=60, context=context) as answer:
         text: str = answer.read().decode()
     return text
 
@@ -77,6 +82,29 @@ def consume(boom: Client, group: str, count: int) -> None:
                 consumer.ack(message)
                 taken += 1
         consumer.commit()
+
+
+def test_it_is_encrypted_and_a_renewed_certificate_needs_no_restart(
+    node: Embedded, tmp_path: Path
+) -> None:
+    cert, key = map(str, put_pair(tmp_path))
+    options = ("--tls-cert", cert, "--tls-key", key, "-s", ",".join(node.endpoints))
+    with running(*options) as url:
+        place = urlsplit(url)
+        assert place.hostname is not None
+        assert place.port is not None
+        end = place.hostname, place.port
+
+        def shows(certificate: Path) -> bool:
+            shown = ssl.get_server_certificate(end)
+            return ssl.PEM_cert_to_DER_cert(shown) == der(certificate)
+
+        assert shows(FIRST)
+        put_pair(tmp_path, RENEWED)
+        wait_until(lambda: shows(RENEWED), "the old certificate is shown")
+        assert "logboom_exporter_errors_total" in scrape(url)
+    done = logboom("exporter", "--tls-cert", cert, "-s", ",".join(node.endpoints))
+    assert (done.code, "belong together" in done.err) == (1, True)
 
 
 def test_what_is_shown_is_what_clients_did(node: Embedded, boom: Client) -> None:

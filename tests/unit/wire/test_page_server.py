@@ -11,12 +11,15 @@ import threading
 import time
 from collections.abc import Iterator
 from http import HTTPStatus
+from pathlib import Path
 
 import pytest
 
-from logboom.wire import page_server
+from logboom.wire import page_server, tls_files
 from logboom.wire.errors import StartError
 from logboom.wire.page_server import Page, PageServer
+from logboom.wire.tls_files import TlsFiles
+from tests.unit.wire.tls_pairs import FIRST, RENEWED, der, put_pair, trusting
 
 BODY = b"a page\n"
 
@@ -311,3 +314,48 @@ def test_ipv6() -> None:
         assert server.endpoint.startswith("[::1]:")
     finally:
         server.close()
+
+
+@pytest.fixture
+def encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageServer]:
+    """A server at a free port that speaks HTTPS and looks for a new certificate every time."""
+    monkeypatch.setattr(tls_files, "LOOK_S", 0.0)
+    made = PageServer("127.0.0.1:0", find, TlsFiles(*put_pair(tmp_path)).context)
+    made.start()
+    yield made
+    made.close()
+
+
+def test_pages_are_encrypted_and_a_renewed_certificate_counts(
+    encrypted: PageServer, tmp_path: Path
+) -> None:
+    for certificate in (FIRST, RENEWED):
+        put_pair(tmp_path, certificate)
+        with trusting().wrap_socket(dial(encrypted), server_hostname="127.0.0.1") as connection:
+            assert connection.getpeercert(binary_form=True) == der(certificate)
+            connection.sendall(b"GET /page HTTP/1.1\r\n\r\n")
+            answer = b""
+            # Without an orderly end of TLS this raises.
+            while part := connection.recv(65536):
+                answer += part
+        assert (status(answer), answer.partition(b"\r\n\r\n")[2]) == (200, BODY)
+
+
+def test_who_speaks_no_tls_gets_nothing_and_holds_up_nobody(encrypted: PageServer) -> None:
+    assert b"page" not in talk(encrypted, b"GET /page HTTP/1.1\r\n\r\n")
+    silent = [dial(encrypted) for _ in range(page_server.MAX_CONNECTIONS)]
+    with trusting().wrap_socket(dial(encrypted), server_hostname="127.0.0.1") as connection:
+        connection.sendall(b"GET /page HTTP/1.1\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.0 200")
+    for each in silent:
+        each.close()
+
+
+def test_a_handshake_that_does_not_end_is_ended(
+    encrypted: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_server, "WHOLE_S", 0.2)
+    monkeypatch.setattr(page_server, "LOOK_S", 0.1)
+    with dial(encrypted) as connection:
+        connection.sendall(b"\x16\x03\x01")
+        assert connection.recv(1_000) == b""

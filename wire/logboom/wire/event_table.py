@@ -154,6 +154,14 @@ _ALL: Final[tuple[LogEvent, ...]] = (
         "Another program has the port that metrics and health are served at by default",
     ),
     LogEvent(
+        "certificate_refused",
+        "warning",
+        "wire.connections",
+        "node",
+        ("text",),
+        "The certificate of a listener, or its key, has changed and cannot be used: the one before counts on",
+    ),
+    LogEvent(
         "data_exposed",
         "warning",
         ".server",

@@ -120,12 +120,15 @@ def check_listeners(
         )
 
 
-def check_metrics_listen(setting: str) -> None:
-    """Check the setting `metrics_listen` of a node.
+def check_metrics_listen(setting: str, tls_cert: str = "", tls_key: str = "") -> None:
+    """Check the settings `metrics_listen`, `metrics_tls_cert` and `metrics_tls_key` of a node.
 
     Raises:
-        StartError: BAD_CONFIG; it is neither an address nor one of the words.
+        StartError: BAD_CONFIG; the first is neither an address nor one of the words, or one of the others
+            is missing.
     """
+    if bool(tls_cert) != bool(tls_key):
+        raise StartError("metrics_tls_cert and metrics_tls_key belong together: name both files")
     if setting not in ("auto", "off") and listen_fault(setting) is not None:
         raise StartError(
             f'metrics_listen {setting!r}: write host:port, "auto" (loopback, {METRICS_DISTANCE} ports above '

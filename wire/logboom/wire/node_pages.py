@@ -19,6 +19,7 @@ from logboom.wire.listeners import is_loopback, metrics_address
 from logboom.wire.page_server import TEXT, FindPage, Page, PageServer
 from logboom.wire.private_files import exposed
 from logboom.wire.snapshot_desk import HoldClock, SnapshotDesk
+from logboom.wire.tls_files import TlsFiles
 
 LIVE_S: Final = 10.0
 """Seconds within which the loop of a live node turns."""
@@ -41,22 +42,27 @@ logboom {kind} {node}
 """
 
 
-def open_pages(setting: str, first_listen: str, find_page: FindPage) -> PageServer | None:
+def open_pages(
+    setting: str, first_listen: str, find_page: FindPage, tls: tuple[str, str] = ("", "")
+) -> PageServer | None:
     """Bind the port for metrics and health of a node, or return None if it has none.
 
     Args:
         setting: `metrics_listen` of the node.
         first_listen: host:port of its first listener, as in its configuration.
         find_page: Returns the pages.
+        tls: certificate and key, `metrics_tls_cert` and `metrics_tls_key` of the node.
 
     Raises:
-        StartError: PORT_IN_USE, or BAD_CONFIG, unless the port was not named.
+        StartError: PORT_IN_USE, or BAD_CONFIG, unless the port was not named; or the certificate or its
+            key cannot be used.
     """
     address = metrics_address(setting, first_listen)
     if not address:
         return None
+    find_context = TlsFiles(*tls).context if tls[0] else None
     try:
-        return PageServer(address, find_page)
+        return PageServer(address, find_page, find_context)
     except StartError as error:
         if setting != "auto":
             raise

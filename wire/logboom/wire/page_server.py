@@ -2,7 +2,7 @@
 
 It answers GET and HEAD and closes. A connection has some seconds for everything, and there are few
 at once. One whose request has not come gives way to a new one, so whoever is slow holds up nobody
-else. It has neither encryption nor users.
+else. It has no users, and encryption if it is given a context of TLS for each connection.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import selectors
 import socket
 import socketserver
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -53,13 +54,20 @@ class Page(NamedTuple):
 
 FindPage: TypeAlias = Callable[[str, str], Page | None]
 """Returns the page at a path in the format that an `Accept` header asks for, or None."""
+FindContext: TypeAlias = Callable[[], ssl.SSLContext]
+"""Returns the context of TLS for a new connection."""
 
 
 class PageServer:
     """A bound port; `start` begins to answer."""
 
-    def __init__(self, address: str, find_page: FindPage) -> None:
+    def __init__(
+        self, address: str, find_page: FindPage, find_context: FindContext | None = None
+    ) -> None:
         """Bind an address, "host:port"; port 0 takes a free one.
+
+        Args:
+            find_context: None: connections are not encrypted.
 
         Raises:
             StartError: PORT_IN_USE, or BAD_CONFIG for an address that is not of this machine.
@@ -67,7 +75,7 @@ class PageServer:
         host, _, port = address.rpartition(":")
         host = host.strip("[]")
         try:
-            self._server = _Server(host, int(port), find_page)
+            self._server = _Server(host, int(port), find_page, find_context)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 text = (
@@ -127,8 +135,11 @@ class _Server(socketserver.TCPServer):
     timeout = 0.0
     """A connection that was withdrawn is not waited for."""
 
-    def __init__(self, host: str, port: int, find_page: FindPage) -> None:
+    def __init__(
+        self, host: str, port: int, find_page: FindPage, find_context: FindContext | None
+    ) -> None:
         self.find_page = find_page
+        self._find_context = find_context
         self.is_short = False
         """True if the last connection was not accepted for want of a descriptor or memory."""
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -148,6 +159,11 @@ class _Server(socketserver.TCPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        if self._find_context is not None:
+            # The handshake waits for the peer, and is made in the connection's own thread.
+            request = self._find_context().wrap_socket(
+                request, server_side=True, do_handshake_on_connect=False
+            )
         number, now = request.fileno(), time.monotonic()
         thread = threading.Thread(
             target=self._serve, args=(request, client_address), name="logboom-page", daemon=True
@@ -177,6 +193,9 @@ class _Server(socketserver.TCPServer):
 
     def _serve(self, request: Any, client_address: Any) -> None:
         try:
+            if isinstance(request, ssl.SSLSocket):
+                request.settimeout(IDLE_S)
+                request.do_handshake()
             self.finish_request(request, client_address)
             _read_rest(request)
         except OSError:
@@ -220,11 +239,14 @@ def _end(request: socket.socket) -> None:
     """Let every read and write of a connection end."""
     # The peer may have been faster.
     with contextlib.suppress(OSError):
-        request.shutdown(socket.SHUT_RDWR)
+        # Not that of TLS, which would let the connection's thread go on without encryption.
+        socket.socket.shutdown(request, socket.SHUT_RDWR)
 
 
 def _refuse(request: socket.socket) -> None:
     """Answer, as far as that is possible at once, that there are too many connections."""
+    if isinstance(request, ssl.SSLSocket):
+        return
     try:
         request.setblocking(False)
         request.send(b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\n\r\n")
@@ -234,8 +256,12 @@ def _refuse(request: socket.socket) -> None:
 
 def _read_rest(request: socket.socket) -> None:
     """Read what the peer has sent beside the request: a reset would take the answer away from it."""
-    request.shutdown(socket.SHUT_WR)
     request.settimeout(UNREAD_S)
+    if isinstance(request, ssl.SSLSocket):
+        # Tell the peer that this was all. It need not say so, too.
+        with contextlib.suppress(OSError):
+            request.unwrap()
+    request.shutdown(socket.SHUT_WR)
     left = UNREAD_BYTES
     while left > 0 and (found := request.recv(left)):
         left -= len(found)

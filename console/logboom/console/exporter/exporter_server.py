@@ -21,6 +21,7 @@ from logboom.console.http_listener import (
     local_url,
 )
 from logboom.wire.credentials import Credentials
+from logboom.wire.tls_files import TlsFiles
 
 BACKLOG: Final = 16
 END_S: Final = 2
@@ -41,8 +42,12 @@ class ExporterServer:
         *,
         queues: bool = False,
         max_series: int = DEFAULT_MAX_SERIES,
+        tls: TlsFiles | None = None,
     ) -> None:
         """Bind the socket; port 0 is any free one.
+
+        Args:
+            tls: the certificate; None: it speaks HTTP.
 
         Raises:
             StartError: the port is in use, or the address is not this machine's.
@@ -52,13 +57,15 @@ class ExporterServer:
         self._queues = queues
         self._max_series = max_series
         self._host = host
+        self._tls = tls
         self._socket = listen(host, port, BACKLOG, EXPORTER_BOUNDS)
         self._server: BoundedServer | None = None
 
     @property
     def url(self) -> str:
         """Where Prometheus on this machine finds it."""
-        return local_url("http", self._host, self._socket.getsockname()[1]) + "metrics"
+        scheme = "http" if self._tls is None else "https"
+        return local_url(scheme, self._host, self._socket.getsockname()[1]) + "metrics"
 
     def run(self) -> None:
         """Connect to the cluster and serve.
@@ -94,6 +101,7 @@ class ExporterServer:
                 self._socket,
                 BACKLOG,
                 end_s=END_S,
+                tls=self._tls,
             )
             self._server = BoundedServer(config)
             await self._server.serve([self._socket])
