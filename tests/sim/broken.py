@@ -562,6 +562,14 @@ BREAKS: Final = (
     Break("A3", a.rights_that_change_show_nothing, Rights(), seeds=(1,), within=20, thorough=True),
     Break("A4", a.keys_end_by_the_nodes_clocks, Rights(), seeds=(1,), within=20),
     Break(
+        "A5",
+        a.the_oldest_result_of_all_goes,
+        Directed(
+            "metadata.state.test_proposal_dedup:"
+            "test_a5_a_repeated_command_runs_once_whatever_other_users_do"
+        ),
+    ),
+    Break(
         "S2",
         w.any_key_greets_as_a_node,
         Directed(

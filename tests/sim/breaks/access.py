@@ -1,4 +1,4 @@
-"""The rules A1 to A4, and S4 of name servers, taken out of the real code; as `queues.py`."""
+"""The rules A1 to A5, and S4 of name servers, taken out of the real code; as `queues.py`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import msgspec
 
 from logboom.metadata.access import initial_keys
 from logboom.metadata.name_server import NameServer
+from logboom.metadata.state.proposal_dedup import Dedup
 from logboom.metadata.watch.watch_handler import WatchHandler
 from logboom.nodes.broker import Broker
 from logboom.wire.acceptor import Acceptor
@@ -126,6 +127,11 @@ def keys_end_by_the_nodes_clocks(patch: Patch) -> None:
 
     patch.setattr(AccessBook, "_learn", learned)
     patch.setattr(AccessBook, "is_current", current)
+
+
+def the_oldest_result_of_all_goes(patch: Patch) -> None:
+    """A5: the oldest result goes, whoever has filled the table."""
+    patch.setattr(Dedup, "_oldest_of_most", lambda self: next(iter(self.windows)))
 
 
 _CLOCK = [0]

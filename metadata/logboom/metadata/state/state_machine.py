@@ -96,7 +96,7 @@ from logboom.wire.actor import Note
 from logboom.wire.base import Command
 from logboom.wire.commands import Barrier, CommandResult
 from logboom.wire.event_log import log_event
-from logboom.wire.features import FEATURES, upgrade_text
+from logboom.wire.features import FEATURES, RESULTS_BY_OWNER, upgrade_text
 
 
 def _barrier(_cluster: ClusterState, _command: Barrier) -> CommandOutcome:
@@ -204,7 +204,8 @@ class StateMachine:
             text = f"proposal {entry.number} is older than the results that are kept"
             return self._result(refused("CONFLICT", text))
         result = self._result(self._apply(entry, notes, by))
-        dedup.keep(entry.proposer, entry.number, result, cluster.clock_ms)
+        by_owner = cluster.features >= RESULTS_BY_OWNER
+        dedup.keep(entry.proposer, entry.number, result, cluster.clock_ms, by_owner=by_owner)
         return result
 
     def _apply(self, entry: LogEntry, notes: list[Note] | None, by: str | None) -> CommandOutcome:

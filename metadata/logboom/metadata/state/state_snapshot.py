@@ -414,5 +414,5 @@ def _add_topic(
 def _dedup(stored: _Snapshot) -> Dedup:
     dedup = Dedup()
     for proposer, used_ms, results in stored.windows:
-        dedup.windows[proposer] = ProposerWindow(dict(results), used_ms)
+        dedup.put(proposer, ProposerWindow(dict(results), used_ms))
     return dedup
