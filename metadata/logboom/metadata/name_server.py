@@ -37,6 +37,7 @@ from logboom.metadata.proposal_checks import (
     refuse_proposal,
     refuse_settings,
 )
+from logboom.metadata.raft.barrier_rounds import BarrierRounds
 from logboom.metadata.raft.journal_store import JournalStore
 from logboom.metadata.raft.log_commands import (
     AnyLogCommand,
@@ -95,7 +96,7 @@ from logboom.wire.authenticator import REFUSED, Verdict, verdict_on
 from logboom.wire.authorizer import Authorizer
 from logboom.wire.backup_messages import ReadState
 from logboom.wire.base import WireMessage
-from logboom.wire.commands import NewTerm, RegisterBroker
+from logboom.wire.commands import Barrier, NewTerm, RegisterBroker
 from logboom.wire.config_requests import describe_config
 from logboom.wire.connection_requests import kick_connection, list_connections
 from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader, Refused, Unavailable
@@ -227,6 +228,7 @@ class NameServer:
         self._duties = LeaderDuties(config, self.initial_keys, self)
         self._changes = MembershipChanges(self)
         self._feature_levels = FeatureLevels(config.id, self)
+        self._barriers = BarrierRounds(partial(self.submit, Barrier()))
         self._group_reads = GroupReads(self, self.authorizer)
         self._access_reads = AccessReads(self)
         self._state_reads = StateReads(self, self.authorizer)
@@ -452,6 +454,10 @@ class NameServer:
         if isinstance(command, MANAGEMENT):
             self._proposers[entry] = self.config.id
         self._submit(entry, end)
+
+    def barrier(self, on_result: OnResult) -> None:
+        """Call back once everything that was committed until now is applied here."""
+        self._barriers.wait(on_result)
 
     def announced(self) -> Mapping[str, Announced]:
         """Return the listeners that each member has announced, this one's included."""
@@ -696,6 +702,9 @@ class NameServer:
         if error is not None:
             self.auditor.proposed(peer, message, error)
             self._reply(out, peer.address, message.id, error)
+        elif isinstance(command, Barrier):
+            # It changes nothing, so nothing has to be kept of it, and one serves all that wait.
+            self.barrier(partial(self._proposed, peer, message, entry))
         else:
             if isinstance(message.command, MANAGEMENT):
                 self._proposers[entry] = self.auditor.name_of(peer)

@@ -49,6 +49,7 @@ from logboom.wire.messages import (
     KickConnection,
     ListGroups,
     Propose,
+    Proposed,
     RemoveNameServer,
     Stats,
     StatsResult,
@@ -508,3 +509,14 @@ def test_nobody_gives_a_topic_of_the_system_more_queues(name: str) -> None:
     kept = desk.command("alice", AlterTopic(name, None, TopicConfig(retention_ms=-1), 0))
     assert isinstance(kept, CommandResult)
     assert (kept.code, len(desk.core.cluster.topics[name].queues)) == ("", 1)
+
+
+def test_one_barrier_serves_all_requests_that_wait() -> None:
+    desk = UserDesk()
+    before = desk.core.raft.last_index, desk.core.stats.counters["applied"]
+    asked = [Propose(each, 1_000, f"p{each}", 1, Barrier()) for each in range(1, 201)]
+    answers = desk.begin_all("alice", asked, 0.1)
+    assert {each.id for each in answers if isinstance(each, Proposed)} == {*range(1, 201)}
+    assert desk.core.raft.last_index - before[0] <= 4
+    assert desk.core.stats.counters["applied"] - before[1] <= 4
+    assert not [name for name in desk.core.state.dedup.windows if name.startswith("user:alice")]

@@ -87,15 +87,18 @@ class UserDesk:
 
     def begin(self, user: str, message: WireMessage, seconds: float = 0.0) -> list[WireMessage]:
         """Ask as a user; the answers by then, whose list grows if it is held."""
+        return self.begin_all(user, [message], seconds)
+
+    def begin_all(
+        self, user: str, messages: Sequence[WireMessage], seconds: float = 0.0
+    ) -> list[WireMessage]:
+        """Ask several things in one turn; the answers by then, as in `begin`."""
         address = PeerAddress("main", user.encode())
         answers = self._waiting.setdefault(user, [])
         answers.clear()
         hello = Hello(-1, 1, 1, user, "client", 0)
         who = self.principal(user)
-        self._turn(
-            Received(address, encode(hello), principal=who),
-            Received(address, encode(message), principal=who),
-        )
+        self._turn(*(Received(address, encode(each), principal=who) for each in (hello, *messages)))
         self.run(seconds)
         return answers
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from logboom.metadata.raft.log_commands import AnyLogCommand
 from logboom.metadata.raft.raft_config import SubmitOutcome
 from logboom.metadata.raft.submissions import OnResult
 from logboom.metadata.tables.cluster_state import ClusterState
@@ -14,7 +13,6 @@ from logboom.metadata.tables.command_outcome import unknown_user
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.access.access_rules import CLUSTER
 from logboom.wire.base import WireMessage
-from logboom.wire.commands import Barrier
 from logboom.wire.errors import Forbidden, LogboomError, Unauthenticated, error_for
 from logboom.wire.messages import AccessDescribed, DescribeAccess
 
@@ -28,8 +26,8 @@ class AccessReadsHost(Protocol):
     def cluster(self) -> ClusterState:
         """The applied tables."""
 
-    def submit(self, command: AnyLogCommand, on_result: OnResult) -> None:
-        """Submit a command of this node's own to the log."""
+    def barrier(self, on_result: OnResult) -> None:
+        """Call back once everything that was committed until now is applied here."""
 
     def failure(self, outcome: SubmitOutcome) -> LogboomError:
         """Build the error for a submitted command that was not applied, or not known to be."""
@@ -43,7 +41,7 @@ class AccessReads:
 
     def take(self, peer: PeerSession, request: DescribeAccess, answer: AccessAnswer) -> None:
         """Begin a read; name servers that do not lead answer NOT_LEADER."""
-        self._node.submit(Barrier(), partial(self._applied, peer, request, answer))
+        self._node.barrier(partial(self._applied, peer, request, answer))
 
     def _applied(
         self,

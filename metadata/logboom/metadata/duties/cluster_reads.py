@@ -7,13 +7,11 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from logboom.metadata.duties.move_planner import MovePlanner
-from logboom.metadata.raft.log_commands import AnyLogCommand
 from logboom.metadata.raft.raft_config import SubmitOutcome
 from logboom.metadata.raft.submissions import OnResult
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.authorizer import Authorizer
 from logboom.wire.base import WireMessage
-from logboom.wire.commands import Barrier
 from logboom.wire.errors import LogboomError
 from logboom.wire.operation_messages import BalancePlanned, DescribeCluster, PlanBalance
 
@@ -23,8 +21,8 @@ Answer: TypeAlias = Callable[[WireMessage | LogboomError], None]
 class ClusterReadsHost(Protocol):
     """The name server, as these reads see it."""
 
-    def submit(self, command: AnyLogCommand, on_result: OnResult) -> None:
-        """Submit a command of this node's own to the log."""
+    def barrier(self, on_result: OnResult) -> None:
+        """Call back once everything that was committed until now is applied here."""
 
     def failure(self, outcome: SubmitOutcome) -> LogboomError:
         """Build the error for a submitted command that was not applied, or not known to be."""
@@ -44,7 +42,7 @@ class ClusterReads:
         self, peer: PeerSession, request: DescribeCluster | PlanBalance, answer: Answer
     ) -> None:
         """Begin a read; name servers that do not lead answer NOT_LEADER."""
-        self._node.submit(Barrier(), partial(self._applied, peer, request, answer))
+        self._node.barrier(partial(self._applied, peer, request, answer))
 
     def _applied(
         self,

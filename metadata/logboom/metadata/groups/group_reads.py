@@ -12,7 +12,6 @@ from logboom.metadata.groups.group_views import (
     summary_of,
     whole_view,
 )
-from logboom.metadata.raft.log_commands import AnyLogCommand
 from logboom.metadata.raft.raft_config import SubmitOutcome
 from logboom.metadata.raft.submissions import OnResult
 from logboom.metadata.tables.cluster_state import ClusterState
@@ -20,7 +19,6 @@ from logboom.metadata.tables.command_outcome import unknown_group
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.authorizer import Authorizer
 from logboom.wire.base import WireMessage
-from logboom.wire.commands import Barrier
 from logboom.wire.errors import LogboomError, error_for
 from logboom.wire.group_view import GroupSummary
 from logboom.wire.messages import DescribeGroup, GroupDescribed, GroupsListed, ListGroups
@@ -44,8 +42,8 @@ class GroupReadsHost(Protocol):
     def cluster(self) -> ClusterState:
         """The applied tables."""
 
-    def submit(self, command: AnyLogCommand, on_result: OnResult) -> None:
-        """Submit a command of this node's own to the log."""
+    def barrier(self, on_result: OnResult) -> None:
+        """Call back once everything that was committed until now is applied here."""
 
     def failure(self, outcome: SubmitOutcome) -> LogboomError:
         """Build the error for a submitted command that was not applied, or not known to be."""
@@ -60,7 +58,7 @@ class GroupReads:
 
     def take(self, peer: PeerSession, request: GroupRead, answer: Answer) -> None:
         """Begin a read; name servers that do not lead answer NOT_LEADER."""
-        self._node.submit(Barrier(), partial(self._applied, peer, request, answer))
+        self._node.barrier(partial(self._applied, peer, request, answer))
 
     def _applied(
         self,

@@ -12,7 +12,6 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from logboom.metadata.groups.group_views import head_view, offsets_of
-from logboom.metadata.raft.log_commands import AnyLogCommand
 from logboom.metadata.raft.raft_config import SubmitOutcome
 from logboom.metadata.raft.submissions import OnResult
 from logboom.metadata.tables.cluster_state import ClusterState
@@ -28,7 +27,6 @@ from logboom.wire.backup_messages import (
     StateRead,
 )
 from logboom.wire.base import WireMessage
-from logboom.wire.commands import Barrier
 from logboom.wire.errors import LogboomError
 from logboom.wire.view import NameServerView
 
@@ -45,8 +43,8 @@ class StateReadsHost(Protocol):
     def cluster(self) -> ClusterState:
         """The applied tables."""
 
-    def submit(self, command: AnyLogCommand, on_result: OnResult) -> None:
-        """Submit a command of this node's own to the log."""
+    def barrier(self, on_result: OnResult) -> None:
+        """Call back once everything that was committed until now is applied here."""
 
     def failure(self, outcome: SubmitOutcome) -> LogboomError:
         """Build the error for a submitted command that was not applied, or not known to be."""
@@ -64,7 +62,7 @@ class StateReads:
 
     def take(self, peer: PeerSession, request: ReadState, answer: StateAnswer) -> None:
         """Begin a read; name servers that do not lead answer NOT_LEADER."""
-        self._node.submit(Barrier(), partial(self._applied, peer, request, answer))
+        self._node.barrier(partial(self._applied, peer, request, answer))
 
     def _applied(
         self, peer: PeerSession, request: ReadState, answer: StateAnswer, outcome: SubmitOutcome

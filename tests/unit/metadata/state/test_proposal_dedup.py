@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from logboom.metadata.raft.log_commands import decode_result, encode_entry, entry_of
+from logboom.metadata.raft.log_commands import AnyLogCommand, decode_result, encode_entry, entry_of
 from logboom.metadata.state.proposal_dedup import KEPT_MS, Dedup, owner_of
 from logboom.metadata.state.state_machine import StateMachine
-from logboom.wire.base import Command
 from logboom.wire.commands import AllocateProducerIds, Barrier
 from logboom.wire.features import FEATURES, RESULTS_BY_OWNER
 from logboom.wire.operation_commands import RaiseFeatures
@@ -23,7 +22,9 @@ class Group:
         self.propose("", RaiseFeatures(level, 0))
         assert self.state.cluster.features == level
 
-    def propose(self, proposer: str, command: Command, number: int = 1, time_ms: int = 1) -> int:
+    def propose(
+        self, proposer: str, command: AnyLogCommand, number: int = 1, time_ms: int = 1
+    ) -> int:
         """Apply a command on both; return its value."""
         entry = encode_entry(entry_of(proposer, number, time_ms, command))
         result = self.state.apply(entry)
