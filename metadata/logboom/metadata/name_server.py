@@ -27,6 +27,7 @@ from logboom.metadata.duties.broker_rivals import BrokerRivals
 from logboom.metadata.duties.cluster_reads import ClusterReads
 from logboom.metadata.duties.feature_levels import FeatureLevels
 from logboom.metadata.duties.leader_duties import LeaderDuties
+from logboom.metadata.duties.queue_admission import QueueAdmission
 from logboom.metadata.groups.group_reads import GroupReads
 from logboom.metadata.hidden_topics import conceal, reveal
 from logboom.metadata.log_time import LogTime
@@ -247,6 +248,7 @@ class NameServer:
         self._started = True
         self._raft_watch = RaftWatch(config.id, now.mono)
         self._rivals = BrokerRivals()
+        self._queue_admission = QueueAdmission()
         self._accepted_bytes: dict[str, int] = {}
         """Broker → `max_request_bytes` of its last heartbeat to this node."""
         self.stats = self.acceptor.stats
@@ -638,6 +640,7 @@ class NameServer:
         ):
             return Refused(f"broker {message.broker!r} is fenced: it must register again")
         self._accepted_bytes[message.broker] = message.max_request_bytes
+        self._queue_admission.heard(message)
         self._feature_levels.heard(message)
         rival = self._rivals.rival(message.broker, self._now.mono)
         return HeartbeatGranted(0, LEASE_MS, self.state.version, rival)
@@ -699,6 +702,9 @@ class NameServer:
         if error is None:
             live = {b: n for b, n in self._accepted_bytes.items() if b in self.cluster.alive}
             error = refuse_message_size(message.command, self.cluster.topics, live)
+        if error is None and peer.kind == "client":
+            # Nodes wait for nobody: their commands follow each other.
+            error = self._queue_admission.admit(entry, message.command, self.cluster)
         if error is not None:
             self.auditor.proposed(peer, message, error)
             self._reply(out, peer.address, message.id, error)
@@ -738,6 +744,7 @@ class NameServer:
         self, peer: PeerSession, message: Propose, entry: bytes, outcome: SubmitOutcome
     ) -> None:
         self._proposers.pop(entry, None)
+        self._queue_admission.ended(entry)
         self.auditor.commanded(peer, message, self._code_of(outcome))
         if outcome.applied:
             result = decode_result(outcome.result)

@@ -318,6 +318,10 @@ class BrokerParts:
         """Return the brokers that should replicate from this one and are silent."""
         return self.replicate_handler.unheard(now)
 
+    def opened(self) -> int:
+        """Return how many of the replicas that the metadata gives this broker are open."""
+        return self.roles.opened
+
     def _roles_applied(self, topics: list[str], turn: BrokerTurn) -> None:
         """Follow changes of topics whose queues have their roles."""
         self.fetchers.note_moves(topics)

@@ -97,6 +97,11 @@ class ReplicaRoles(Service):
         known = routes.brokers.get(self._me)
         return known is not None and known.instance_epoch == registration.instance_epoch
 
+    @property
+    def opened(self) -> int:
+        """Number of open replicas, without those that the metadata does not give this broker."""
+        return len(self._queues.replicas) - len(self._delisted) - len(self.aside)
+
     def resign(self, turn: BrokerTurn) -> None:
         """Lead nothing any longer, since the instance epoch is over."""
         self._swept = None

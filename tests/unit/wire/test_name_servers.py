@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logboom.wire.errors import NotLeader, TimedOut
+from logboom.wire.errors import NotLeader, TimedOut, Unavailable
 from logboom.wire.name_servers import NameServers
 from logboom.wire.routes import Routes
 from logboom.wire.view import NameServerView, View
@@ -35,6 +35,12 @@ def test_a_late_refusal_by_another_does_not_unseat_the_leader() -> None:
     servers.accepted("c:1")
     assert not servers.refused("a:1", TimedOut("no answer"))
     assert servers.leader() == "c:1"
+
+
+def test_a_leader_that_is_busy_is_asked_again() -> None:
+    servers = NameServers(["a:1", "b:1"])
+    assert not servers.refused("a:1", Unavailable("later", "BUSY"))
+    assert servers.leader() == "a:1"
 
 
 def test_members_are_learned_from_metadata() -> None:

@@ -490,6 +490,8 @@ class Heartbeat(Request, array_like=True):
     """Version of its software; empty: a release that does not say."""
     features: int = 0
     """Features level of its software."""
+    replicas: int = -1
+    """Replicas of the metadata that this broker has opened; -1: a release that does not say."""
 
 
 class HeartbeatGranted(WireMessage, array_like=True):

@@ -64,6 +64,8 @@ class NameServers:
         if isinstance(hint, str) and hint and hint != endpoint:
             self._leader = hint
             return True
+        if error.code == "BUSY":
+            return False  # It leads, and takes the request later.
         if self._leader == endpoint or self._leader is None:
             self._leader = None
             self._at += 1

@@ -25,6 +25,9 @@ from logboom.wire.messages import Heartbeat, HeartbeatGranted
 from logboom.wire.name_servers import NameServers
 from logboom.wire.session import Reply
 
+TOLD_AT_ONCE: Final = 256
+"""Replicas opened since the last heartbeat with which the next one does not wait for its time: new
+queues wait for that."""
 RETRY: Final = 0.1
 """Seconds before a heartbeat is repeated that found no Raft leader."""
 USEFUL_S: Final = 2.0
@@ -46,6 +49,9 @@ class RegistrationHost(Protocol):
 
     def unheard(self, now: float) -> list[str]:
         """Return the brokers that should replicate from this one and are silent."""
+
+    def opened(self) -> int:
+        """Return how many of the replicas that the metadata gives this broker are open."""
 
 
 class Registration(Service):
@@ -85,6 +91,8 @@ class Registration(Service):
         self._asked: tuple[float, str] | None = None
         """When, and whom, the last heartbeat asked; None if it was answered, or is overdue."""
         self._heartbeat_at = 0.0
+        self._told = 0
+        """Open replicas that the last heartbeat told."""
         self._register_at = float("-inf")
         self._registering = False
         self._lapsed_at: float | None = None
@@ -109,15 +117,21 @@ class Registration(Service):
                 self._register(turn)
         else:
             self._give_up_overdue(turn)
-            if self._asked is None and turn.mono >= self._heartbeat_at:
+            if self._asked is None and turn.mono >= self._next_at():
                 self._beat(turn)
 
     def deadline(self) -> float:
         """Return when `step` is due next."""
         if not self.registered:
             return float("inf") if self._registering else self._register_at
-        beat_at = self._heartbeat_at if self._asked is None else self._asked[0] + HEARTBEAT
+        beat_at = self._next_at() if self._asked is None else self._asked[0] + HEARTBEAT
         return min(beat_at, self.lease.until) if self._held else beat_at
+
+    def _next_at(self) -> float:
+        """Return when the next heartbeat is due."""
+        if self._host.opened() - self._told >= TOLD_AT_ONCE:
+            return float("-inf")
+        return self._heartbeat_at
 
     def _watch_lease(self, turn: BrokerTurn) -> None:
         """Note that the lease has lapsed, or holds again."""
@@ -197,6 +211,7 @@ class Registration(Service):
         endpoint = self._servers.leader()
         self._asked = sent_at, endpoint
         silent = self._host.unheard(sent_at)
+        self._told = self._host.opened()
         timeout_ms = int(HEARTBEAT * 1000)
         message = Heartbeat(
             0,
@@ -207,6 +222,7 @@ class Registration(Service):
             self._max_request_bytes,
             SOFTWARE,
             self._command.features,
+            self._told,
         )
         self._links.request(
             endpoint,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from logboom.nodes.cluster.registration import TOLD_AT_ONCE
 from logboom.wire.commands import CommandResult, RegisterBroker
 from logboom.wire.errors import NotLeader, Refused
 from logboom.wire.messages import Heartbeat, HeartbeatGranted, Proposed
@@ -16,6 +17,31 @@ def test_a_heartbeat_a_second() -> None:
     rig.settle(0.01)
     beat = rig.ns.take(Heartbeat)
     assert (beat.broker, beat.instance_epoch) == ("broker-1", rig.instance_epoch)
+
+
+def test_many_replicas_that_were_opened_are_told_at_once() -> None:
+    rig = Rig()
+    rig.lead(queues=TOLD_AT_ONCE - 1)
+    rig.granting = False
+    rig.settle(0.5)
+    assert rig.ns.count(Heartbeat) == 0, "few of them wait for the next second"
+    rig.lead(2, queues=TOLD_AT_ONCE)
+    beat = rig.ns.take(Heartbeat)
+    assert beat.replicas == TOLD_AT_ONCE
+    rig.reply(beat, HeartbeatGranted(0, 2_000, rig.version))
+    rig.settle(0.5)
+    assert rig.ns.count(Heartbeat) == 0
+
+
+def test_replicas_that_the_metadata_does_not_give_the_broker_are_not_told() -> None:
+    rig = Rig()
+    rig.lead(queues=3)
+    rig.granting = False
+    others = ("broker-2", "broker-3")
+    rig.lead(2, leader="broker-2", isr=others, replicas=others, queues=2)
+    rig.settle(1.0)
+    assert len(rig.broker.queues.replicas) == 3
+    assert rig.ns.take(Heartbeat).replicas == 1
 
 
 def test_the_raft_leader_is_found_by_its_followers_hint() -> None:
