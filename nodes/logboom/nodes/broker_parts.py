@@ -40,6 +40,7 @@ from logboom.nodes.salvage.restored_queues import RestoredQueues
 from logboom.nodes.settlement import HighWatermarks, LogApplier, LogIndexer
 from logboom.nodes.subscriptions.entry_filter import DispatchFilter
 from logboom.nodes.subscriptions.retry_topic_maker import RetryTopicMaker
+from logboom.nodes.subscriptions.settlement_queue import SettlementQueue
 from logboom.nodes.subscriptions.subscription_handler import (
     SubscriptionAdminHandler,
     SubscriptionHandler,
@@ -249,6 +250,7 @@ class BrokerParts:
             SubscriptionHandler(
                 access, self.subscriptions, context.stats, self.pull_handler.offset_at
             ),
+            SettlementQueue(context, access, self.subscriptions),
             SubscriptionAdminHandler(access, self.subscriptions, context.stats),
             RetryTopicMaker(context, access),
             CopySigner(context, access, self.subscriptions, self._signer, self.repair.found),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from logboom.nodes.log.storage import WriteSet
@@ -44,6 +44,7 @@ class BrokerTurn:
         "read",
         "refusal",
         "scanned",
+        "settled",
         "stats",
         "times",
         "unsent_bytes",
@@ -81,6 +82,8 @@ class BrokerTurn:
         """Bytes that peers heard in this turn have not taken yet, if there are any."""
         self.scanned = 0
         """Units of work that subscriptions have spent on what they did not deliver."""
+        self.settled: dict[Hashable, int] = {}
+        """Units of work that settlements have cost, by user or connection."""
         self.woken = 0
         """Held requests that were looked at."""
 

@@ -97,7 +97,7 @@ def acks_are_answered_at_once(patch: Patch) -> None:
     patch.setattr(SubscriptionService, "flush", hasty)
 
 
-def _with_less(patch: Patch, **less: list[int]) -> None:
+def _with_less(patch: Patch, **less: int | list[int]) -> None:
     delta = vars(subscription_desk)["_delta"]
 
     def shorter(served: ActiveSubscription) -> CursorDelta:
@@ -109,7 +109,7 @@ def _with_less(patch: Patch, **less: list[int]) -> None:
 
 def acks_are_not_written_down(patch: Patch) -> None:
     """P10: acknowledgements stay in the leader's memory."""
-    _with_less(patch, acked=[])
+    _with_less(patch, floor=0, acked=[])
 
 
 def counts_are_not_written_down(patch: Patch) -> None:

@@ -42,6 +42,25 @@ def cost_ms(call: Callable[[], object], enough_ms: float = 0.0, tries: int = 8) 
     return least
 
 
+def longest_ms(begin: Callable[[], Callable[[], bool]], enough_ms: float, tries: int = 8) -> float:
+    """The same of the longest of several steps.
+
+    `begin` prepares them, and returns what is called for each step until it returns False.
+    """
+    least = float("inf")
+    for _ in range(tries):
+        step = begin()
+        longest, more = 0.0, True
+        while more:
+            before = time.thread_time()
+            more = step()
+            longest = max(longest, time.thread_time() - before)
+        least = min(least, 10 * longest / _ten_ms())
+        if least <= enough_ms:
+            break
+    return least
+
+
 @contextmanager
 def without_garbage_of_others() -> Iterator[None]:
     """Leave what was made before out of collections of garbage, as a node does with what it imports."""

@@ -116,7 +116,7 @@ class Settlements:
 
         In a new session the messages are delivered again, and finished ones are acknowledged then.
         """
-        if error is None or error.code not in ("NOT_ENOUGH_REPLICAS", "INVALID_ARGUMENT"):
+        if error is None or error.code not in ("BUSY", "NOT_ENOUGH_REPLICAS", "INVALID_ARGUMENT"):
             self._failed(attachment, error)
             return
         place = attachment.place

@@ -8,7 +8,7 @@ idempotent, because after damage the same entries are fetched again.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from logboom.nodes.log.keys import Position, queue_end, queue_key
@@ -44,12 +44,13 @@ class Cursor:
         """Return the whole cursor as one delta."""
         return whole_delta(self.name, self.acks, self.counts)
 
-    def take(self, delta: CursorDelta) -> None:
-        """Apply a delta."""
+    def take(self, delta: CursorDelta) -> Iterable[int]:
+        """Apply a delta, and return the blocks of its acknowledgements."""
         if delta.floor > self.acks.floor:
             self.acks.raise_to(delta.floor)
             self.forget(lambda offset: offset < delta.floor)
-        for block, bits in blocks_of(delta.spans()).items():
+        acked = blocks_of(delta.spans())
+        for block, bits in acked.items():
             self.acks.add_bits(block << BLOCK_BITS, bits)
             known = self.blocks.get(block, {})
             for offset in [each for each in known if bits >> (each & (BLOCK - 1)) & 1]:
@@ -57,6 +58,7 @@ class Cursor:
         for offset, count in delta.counted():
             if offset not in self.acks:
                 self.blocks.setdefault(offset >> BLOCK_BITS, {})[offset] = count
+        return acked
 
     def forget(self, gone: Callable[[int], bool]) -> None:
         """Drop the counts of acknowledged offsets."""
@@ -160,8 +162,8 @@ class QueueCursors:
             change.before = delta.floor
             change.blocks.clear()
             change.counted.clear()
-        change.take(delta)
-        cursor.take(delta)
+        change.blocks.update(cursor.take(delta))
+        change.counted.update(offset >> BLOCK_BITS for offset, _ in delta.counted())
 
     def _stage(self, cursor: Cursor, change: _CursorChange, writes: WriteSet) -> None:
         acks, ids, number = cursor.acks, self.ids, cursor.number
@@ -231,8 +233,3 @@ class _CursorChange:
         """The floor before the changes."""
         self.blocks: set[int] = set()
         self.counted: set[int] = set()
-
-    def take(self, delta: CursorDelta) -> None:
-        """Note the blocks that a delta touches."""
-        self.blocks.update(blocks_of(delta.spans()))
-        self.counted.update(offset >> BLOCK_BITS for offset, _ in delta.counted())

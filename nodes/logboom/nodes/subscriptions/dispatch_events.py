@@ -121,6 +121,9 @@ class Nack(NamedTuple):
     session: int
     spans: tuple[Span, ...]
     delay_s: float = 0.0
+    more: bool = False
+    """More are returned by the same request. Exclusive and failover, which then deliver everything
+    again, wait for the last."""
 
 
 class LogAdvanced(NamedTuple):

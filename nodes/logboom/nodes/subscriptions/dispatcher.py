@@ -16,6 +16,7 @@ from typing import Final
 
 from logboom.nodes.replica.ack_set import AckSet
 from logboom.nodes.replica.offset_set import (
+    BLOCK,
     BLOCK_BITS,
     OffsetSet,
     Span,
@@ -50,10 +51,6 @@ from logboom.nodes.subscriptions.entry_filter import EntryFilter
 from logboom.wire.errors import GroupError, InvalidRequest
 from logboom.wire.filters import ScanBudget
 
-LONGEST_SPAN: Final = 1 << 20
-"""Offsets that one span of an acknowledgement may cover."""
-MOST_SETTLED: Final = 1 << 24
-"""Offsets that all spans of one request may cover together: each of their blocks is looked at."""
 READ_BATCHES: Final = 100
 """Batches of one read."""
 READ_BYTES: Final = 5 * 1024 * 1024
@@ -61,6 +58,18 @@ READ_BYTES: Final = 5 * 1024 * 1024
 SLICE_UNITS: Final = 20_000
 """Units of work (`wire.filters.ScanBudget`) of one event: some five milliseconds of passing over what
 is not delivered. The rest follows in the next turn."""
+EVENT_UNITS: Final = 100
+"""Units that any event costs besides, and …"""
+CONSUMER_UNITS: Final = 2
+"""… those of each consumer that is looked at, …"""
+BLOCK_UNITS: Final = 50
+"""… of each block of offsets that is settled, …"""
+SPAN_UNITS: Final = 3
+"""… of each span, …"""
+REFUSED_UNITS: Final = 15
+"""… of each span that is refused, …"""
+RETURNED_UNITS: Final = 16
+"""… and of each message given back, which is counted, written down and applied."""
 RESCHEDULED_S: Final = 1.0
 """Seconds until a plug-in is asked again about a batch that it has deferred."""
 
@@ -102,16 +111,18 @@ class Dispatcher(ABC):
         self.end = acks.floor
         """Messages below can be read."""
         self.spent = 0
-        """Units that the last event has cost."""
+        """Units that the last event has cost by passing over messages."""
+        self.worked = 0
+        """Units that it has cost besides."""
         self.halted = False
         """Another broker may serve this subscription by now, so nothing is sent."""
         self._filter = judge
         self._stats = judge.stats
         self._rates = [DispatchRateLimiter(settings.messages_per_s, settings.bytes_per_s), *rates]
         self._waiting: list[tuple[float, int, int]] = []
-        """Spans that are delivered again later: (due, start, stop)."""
+        """Messages that are delivered again later: (due, start, bits)."""
         self.postponed = OffsetSet()
-        """The offsets of these spans."""
+        """The offsets of these messages."""
         self._out = DispatchEffects()
         self._now = float("-inf")
         self._more = False
@@ -166,6 +177,7 @@ class Dispatcher(ABC):
         """
         self._now = now
         self._out = DispatchEffects()
+        self.worked = EVENT_UNITS + CONSUMER_UNITS * len(self.consumers)
         match event:
             case AttachConsumer():
                 self._attach(event)
@@ -181,8 +193,8 @@ class Dispatcher(ABC):
                 self._ack(self._known(name, session), spans)
             case AckCumulative(name, session, offset):
                 self._ack_cumulative(self._known(name, session), offset)
-            case Nack(name, session, spans, delay_s):
-                self._nack(self._known(name, session), spans, delay_s)
+            case Nack():
+                self._nack(self._known(event.consumer, event.session), event)
             case LogAdvanced(start, end):
                 self.end = max(self.end, end)
                 if start > self.acks.floor:
@@ -240,7 +252,7 @@ class Dispatcher(ABC):
         self.consumers[event.consumer] = consumer
 
     def _detach(self, consumer: AttachedConsumer) -> None:
-        self._take_back(consumer, list(consumer.held.spans()), 0.0)
+        self._take_back(consumer, list(consumer.held.shifted()), 0.0)
         del self.consumers[consumer.name]
         self._detached(consumer)
 
@@ -285,8 +297,8 @@ class Dispatcher(ABC):
             return None
         if verdict.acked:
             self._acked(entry.base, verdict.acked)
-        for first, stop in spans_of(verdict.later, entry.base):
-            self._postpone(first, stop, RESCHEDULED_S)
+        if verdict.later:
+            self._postpone(entry.base, verdict.later, RESCHEDULED_S)
         return verdict.deliver
 
     def _send(self, consumer: AttachedConsumer, chosen: Sequence[tuple[Entry, int]]) -> None:
@@ -334,16 +346,9 @@ class Dispatcher(ABC):
         redelivery (`again`).
         """
         found = []
-        offsets = 0
-        for start, stop in spans:
-            if not 0 <= start < stop or stop - start > LONGEST_SPAN:
-                text = f"{start} to {stop} is not a span of at most {LONGEST_SPAN} offsets"
-                raise InvalidRequest(text)
-            offsets += stop - start
-        if offsets > MOST_SETTLED:
-            text = f"spans of {offsets} offsets together; at most {MOST_SETTLED} are accepted"
-            raise InvalidRequest(f"{text}: settle them in several requests", "TOO_LARGE")
-        for number, asked in sorted(blocks_of(spans).items()):
+        blocks = blocks_of(spans)
+        self.worked += SPAN_UNITS * len(spans) + BLOCK_UNITS * len(blocks)
+        for number, asked in sorted(blocks.items()):
             start = number << BLOCK_BITS
             stop = start + asked.bit_length()
             bits = consumer.held.bits(start, stop) & asked
@@ -352,6 +357,7 @@ class Dispatcher(ABC):
                 self._out.refused += spans_of(rest, start)
             if bits:
                 found.append((start, bits))
+        self.worked += REFUSED_UNITS * len(self._out.refused)
         return found
 
     def _ack(self, consumer: AttachedConsumer, spans: Sequence[Span]) -> None:
@@ -373,9 +379,7 @@ class Dispatcher(ABC):
             # consumer.
             self._out.refused.append((offset, offset + 1))
             return
-        for start, stop in [s for s in consumer.held.spans() if s[0] <= offset]:
-            stop = min(stop, offset + 1)
-            bits = (1 << (stop - start)) - 1
+        for start, bits in _below(consumer.held, offset + 1):
             self._returned(consumer, start, bits)
             self._acked(start, bits)
 
@@ -398,40 +402,44 @@ class Dispatcher(ABC):
 
     # ── what comes again ────────────────────────────────────────────────────────────────────────
 
-    def _nack(self, consumer: AttachedConsumer, spans: Sequence[Span], delay_s: float) -> None:
-        if not 0 <= delay_s < float("inf"):
-            raise InvalidRequest(f"a delay is 0 or more seconds, not {delay_s!r}")
-        found = self._held(consumer, spans, again=True)
-        held = [span for start, bits in found for span in spans_of(bits, start)]
+    def _nack(self, consumer: AttachedConsumer, event: Nack) -> None:
+        held = self._held(consumer, event.spans, again=True)
         if held:
-            self._take_back(consumer, held, delay_s)
+            self._take_back(consumer, held, event.delay_s)
 
-    def _take_back(self, consumer: AttachedConsumer, spans: Sequence[Span], delay_s: float) -> None:
-        """Take messages back from a consumer for redelivery, and count a failed delivery."""
-        for start, stop in spans:
-            self._count(start, stop)
-        for start, stop in spans:
+    def _take_back(
+        self, consumer: AttachedConsumer, held: Sequence[tuple[int, int]], delay_s: float
+    ) -> None:
+        """Take messages back from a consumer for redelivery, and count a failed delivery.
+
+        They are given as starts and bits.
+        """
+        for start, bits in held:
+            self._count(start, bits)
+        for start, bits in held:
             if delay_s > 0:
-                self._postpone(start, stop, delay_s)
-            self._returned(consumer, start, (1 << (stop - start)) - 1)
+                self._postpone(start, bits, delay_s)
+            self._returned(consumer, start, bits)
         if delay_s <= 0:
-            for start, stop in spans:
-                self._redeliver(start, (1 << (stop - start)) - 1)
+            for start, bits in held:
+                self._redeliver(start, bits)
 
-    def _count(self, start: int, stop: int) -> None:
+    def _count(self, start: int, bits: int) -> None:
+        self.worked += RETURNED_UNITS * bits.bit_count()
         counts = self.counts
-        for offset in range(start, stop):
-            counts[offset] = self._out.counts[offset] = counts.get(offset, 0) + 1
+        fresh = {offset: counts.get(offset, 0) + 1 for offset in offsets_of(bits, start)}
+        counts.update(fresh)
+        self._out.counts.update(fresh)
 
-    def _postpone(self, start: int, stop: int, delay_s: float) -> None:
-        heapq.heappush(self._waiting, (self._now + delay_s, start, stop))
-        self.postponed.add(start, stop)
+    def _postpone(self, start: int, bits: int, delay_s: float) -> None:
+        heapq.heappush(self._waiting, (self._now + delay_s, start, bits))
+        self.postponed.add_bits(start, bits)
 
     def _tick(self) -> None:
         now = self._now
         while self._waiting and self._waiting[0][0] <= now:
-            _, start, stop = heapq.heappop(self._waiting)
-            bits = self.postponed.bits(start, stop)
+            _, start, bits = heapq.heappop(self._waiting)
+            bits &= self.postponed.bits(start, start + bits.bit_length())
             self.postponed.discard_bits(start, bits)
             if bits:
                 self._due(start, bits)
@@ -439,21 +447,20 @@ class Dispatcher(ABC):
             for consumer in list(self.consumers.values()):
                 for base, bits in consumer.overdue(now):
                     self._stats.count("dispatch_timed_out", bits.bit_count())
-                    self._overdue(consumer, list(spans_of(bits, base)))
+                    self._overdue(consumer, [(base, bits)])
 
     def _due(self, start: int, bits: int) -> None:
         """Make postponed messages available for redelivery."""
         self._redeliver(start, bits)
 
-    def _overdue(self, consumer: AttachedConsumer, spans: Sequence[Span]) -> None:
+    def _overdue(self, consumer: AttachedConsumer, held: Sequence[tuple[int, int]]) -> None:
         """Take back messages that a consumer held for too long."""
-        self._take_back(consumer, spans, 0.0)
+        self._take_back(consumer, held, 0.0)
 
     def _trim(self, start: int) -> None:
         """Forget everything below `start`, which retention has removed, acknowledged or not."""
         for consumer in self.consumers.values():
-            for first, stop in [s for s in consumer.held.spans() if s[0] < start]:
-                bits = (1 << (min(stop, start) - first)) - 1
+            for first, bits in _below(consumer.held, start):
                 self._returned(consumer, first, bits)
         self._forget_below(start)
         self.postponed.discard(self.acks.floor, start)
@@ -468,3 +475,15 @@ class Dispatcher(ABC):
         for offset in [offset for offset in self.counts if offset < start]:
             del self.counts[offset]
         self.read_at = max(self.read_at, start)
+
+
+def _below(offsets: OffsetSet, stop: int) -> list[tuple[int, int]]:
+    """Return the offsets below `stop`, as starts and bits."""
+    found = []
+    for start, bits in offsets.shifted():
+        if start >= stop:
+            break
+        below = bits & ((1 << min(stop - start, BLOCK)) - 1)
+        if below:
+            found.append((start, below))
+    return found

@@ -81,9 +81,9 @@ class KeySharedDispatcher(Dispatcher):
     def _redeliver(self, base: int, bits: int) -> None:
         self.backlog.deal(base, bits)
 
-    def _postpone(self, start: int, stop: int, delay_s: float) -> None:
-        super()._postpone(start, stop, delay_s)
-        self.backlog.postponed(start, (1 << (stop - start)) - 1)
+    def _postpone(self, start: int, bits: int, delay_s: float) -> None:
+        super()._postpone(start, bits, delay_s)
+        self.backlog.postponed(start, bits)
 
     def _due(self, start: int, bits: int) -> None:
         self.backlog.due(start, bits)

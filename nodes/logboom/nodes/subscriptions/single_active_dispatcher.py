@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from logboom.nodes.replica.ack_set import AckSet
-from logboom.nodes.replica.offset_set import Span
 from logboom.nodes.subscriptions.attached_consumer import AttachedConsumer, DispatchRateLimiter
-from logboom.nodes.subscriptions.dispatch_events import Entry, EntrySource, SubscriptionConfig
+from logboom.nodes.subscriptions.dispatch_events import Entry, EntrySource, Nack, SubscriptionConfig
 from logboom.nodes.subscriptions.dispatcher import Dispatcher
 from logboom.nodes.subscriptions.entry_filter import EntryFilter
 from logboom.nodes.subscriptions.slot_table import SlotTable, slots_of
@@ -45,6 +44,8 @@ class SingleActiveDispatcher(Dispatcher):
         """The slots that it wants; None means all."""
         self._held_up_at: int | None = None
         """Where a plug-in deferred a batch during the current read."""
+        self._given_back = False
+        """Messages were given back, and more will be by the same request."""
 
     def _attached(self, consumer: AttachedConsumer) -> None:
         if self.settings.kind == "exclusive" and self.consumers:
@@ -120,19 +121,32 @@ class SingleActiveDispatcher(Dispatcher):
     def _rewind(self) -> None:
         """Return to the first message that is not acknowledged."""
         for consumer in self.consumers.values():
-            for start, stop in list(consumer.held.spans()):
-                self._returned(consumer, start, (1 << (stop - start)) - 1)
+            for start, bits in list(consumer.held.shifted()):
+                self._returned(consumer, start, bits)
         self.read_at = self.acks.floor
 
-    def _take_back(self, consumer: AttachedConsumer, spans: Sequence[Span], delay_s: float) -> None:
-        for start, stop in spans:
-            self._count(start, stop)
-        if spans:
+    def _nack(self, consumer: AttachedConsumer, event: Nack) -> None:
+        held = self._held(consumer, event.spans, again=True)
+        for start, bits in held:
+            self._count(start, bits)
+        self._given_back |= bool(held)
+        if held and event.delay_s > 0:
+            self._begins_at = max(self._begins_at, self._now + event.delay_s)
+        if self._given_back and not event.more:
+            self._given_back = False
+            self._rewind()
+
+    def _take_back(
+        self, consumer: AttachedConsumer, held: Sequence[tuple[int, int]], delay_s: float
+    ) -> None:
+        for start, bits in held:
+            self._count(start, bits)
+        if held:
             self._rewind()
         if delay_s > 0:
             self._begins_at = max(self._begins_at, self._now + delay_s)
 
-    def _postpone(self, start: int, stop: int, delay_s: float) -> None:
+    def _postpone(self, start: int, bits: int, delay_s: float) -> None:
         # A deferred batch holds up all later ones, so that their order is kept.
         self._begins_at = max(self._begins_at, self._now + delay_s)
         self._held_up_at = start
@@ -158,7 +172,7 @@ class SingleActiveDispatcher(Dispatcher):
         if self._before is not None:
             before, self._before = self._before, None
             if before.held.count:
-                self._take_back(before, list(before.held.spans()), 0.0)
+                self._take_back(before, list(before.held.shifted()), 0.0)
         consumer = self.active
         if consumer is None:
             return

@@ -26,11 +26,8 @@ from logboom.nodes.subscriptions.active_subscription import (
     check_settings,
 )
 from logboom.nodes.subscriptions.dispatch_events import (
-    Ack,
-    AckCumulative,
     AttachConsumer,
     GrantPermits,
-    Nack,
     SubscriptionConfig,
 )
 from logboom.nodes.subscriptions.subscription_service import SubscriptionService, unknown_consumer
@@ -54,9 +51,6 @@ from logboom.wire.subscription_messages import (
     DescribeSubscriptions,
     Detach,
     Receive,
-    Settled,
-    SettleMessages,
-    Span,
     Subscribe,
     Subscribed,
     SubscriptionsDescribed,
@@ -65,7 +59,6 @@ from logboom.wire.subscription_messages import (
 
 MIN_SESSION_MS: Final = 1_000
 MAX_SESSION_MS: Final = 3_600_000
-MAX_DELAY_MS: Final = 40 * 86_400_000
 MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
 """A peer that has not taken this many bytes, for all consumers of its connection, is slow."""
 
@@ -77,6 +70,13 @@ class SubscriptionRequest(QueueRequest, Protocol):
     """The fields that all requests about subscriptions have."""
 
     subscription: str
+
+
+class ConsumerRequest(SubscriptionRequest, Protocol):
+    """The fields that identify an attached consumer."""
+
+    consumer: str
+    session: int
 
 
 class SubscriptionLookup:
@@ -114,6 +114,27 @@ class SubscriptionLookup:
         if replica.applied < leading.election_end:
             raise catching_up(replica)
         return replica, leading
+
+    def find_session(
+        self, message: ConsumerRequest, turn: BrokerTurn
+    ) -> tuple[ActiveSubscription, ConsumerSession]:
+        """Return the subscription and the session of an attached consumer.
+
+        Raises:
+            LogboomError: the consumer is not attached in this session, or not here.
+        """
+        replica, _ = self.led(message)
+        served = self._service.served.get((replica.key, message.subscription))
+        consumer_session = served.sessions.get(message.consumer) if served is not None else None
+        if (
+            served is None
+            or served.stale
+            or consumer_session is None
+            or consumer_session.session != message.session
+        ):
+            raise unknown_consumer(message.consumer)
+        consumer_session.heard = turn.mono
+        return served, consumer_session
 
     def resume(
         self,
@@ -168,13 +189,6 @@ def no_subscription(topic: str, name: str) -> UnknownResource:
     return UnknownResource(text, "UNKNOWN_SUBSCRIPTION")
 
 
-class _ConsumerRequest(SubscriptionRequest, Protocol):
-    """The fields that identify an attached consumer."""
-
-    consumer: str
-    session: int
-
-
 class SubscriptionHandler(Service):
     """Serves the requests of consumers."""
 
@@ -195,7 +209,6 @@ class SubscriptionHandler(Service):
         return {
             Subscribe: self.subscribe,
             Receive: self.receive,
-            SettleMessages: self.settle,
             Detach: self.detach,
         }
 
@@ -236,7 +249,7 @@ class SubscriptionHandler(Service):
         """Take permits, and hold the request until there are messages."""
         address = peer.address
         try:
-            served, consumer_session = self._find_session(message, turn)
+            served, consumer_session = self._access.find_session(message, turn)
             # The hold ends well before the session does, and the consumer's next request keeps it
             # alive.
             longest = served.settings.session_ms // 2
@@ -265,36 +278,11 @@ class SubscriptionHandler(Service):
         except LogboomError as error:
             turn.refuse(address, message.id, error)
 
-    def settle(self, peer: PeerSession, message: SettleMessages, turn: BrokerTurn) -> None:
-        """Acknowledge messages or take them back, and answer once that is replicated."""
-        address = peer.address
-        try:
-            served, _ = self._find_session(message, turn)
-            check_replicas(served.leading)
-            who = (message.consumer, message.session)
-            returned: dict[int, list[Span]] = {}
-            for start, stop, delay_ms in message.again:
-                if not 0 <= delay_ms <= MAX_DELAY_MS:
-                    raise InvalidRequest(f"a delay of {delay_ms} ms: give 0 to {MAX_DELAY_MS}")
-                returned.setdefault(delay_ms, []).append((start, stop))
-            refused = []
-            if message.acked:
-                refused += self._service.tell(served, Ack(*who, tuple(message.acked)), turn)
-            if message.up_to >= 0:
-                refused += self._service.tell(served, AckCumulative(*who, message.up_to), turn)
-            for delay_ms, spans in returned.items():
-                again = Nack(*who, tuple(spans), delay_ms / 1000)
-                refused += self._service.tell(served, again, turn)
-            told = Settled(message.id, refused)
-            self._service.answers.add(served.replica, served.leading, address, told)
-        except LogboomError as error:
-            turn.refuse(address, message.id, error)
-
     def detach(self, peer: PeerSession, message: Detach, turn: BrokerTurn) -> None:
         """Detach a consumer."""
         address = peer.address
         try:
-            served, _ = self._find_session(message, turn)
+            served, _ = self._access.find_session(message, turn)
             error = unknown_consumer(message.consumer)
             self._service.detach(served, message.consumer, turn, error)
         except GroupError:
@@ -330,27 +318,6 @@ class SubscriptionHandler(Service):
         if not held.yields_to(message.owner, again=message.again):
             raise error
         self._service.detach(served, name, turn, error)
-
-    def _find_session(
-        self, message: _ConsumerRequest, turn: BrokerTurn
-    ) -> tuple[ActiveSubscription, ConsumerSession]:
-        """Return the subscription and the session of an attached consumer.
-
-        Raises:
-            LogboomError: the consumer is not attached in this session, or not here.
-        """
-        replica, _ = self._access.led(message)
-        served = self._service.served.get((replica.key, message.subscription))
-        consumer_session = served.sessions.get(message.consumer) if served is not None else None
-        if (
-            served is None
-            or served.stale
-            or consumer_session is None
-            or consumer_session.session != message.session
-        ):
-            raise unknown_consumer(message.consumer)
-        consumer_session.heard = turn.mono
-        return served, consumer_session
 
     def _found(
         self, replica: Replica, leading: Leadership, message: Subscribe, turn: BrokerTurn

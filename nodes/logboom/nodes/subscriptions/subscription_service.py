@@ -445,10 +445,13 @@ class SubscriptionService(Service):
 
 def _delta(served: ActiveSubscription) -> CursorDelta:
     """Return the delta with the changes of a subscription, and clear them."""
-    spans, counts = served.acked.spans(), served.counts
+    acked, counts, acks = served.acked, served.counts, served.dispatcher.acks
     served.acked, served.counts = OffsetSet(), {}
-    left = {offset: n for offset, n in counts.items() if offset not in served.dispatcher.acks}
-    return CursorDelta(served.name, "acked", 0, pack_spans(spans), pack_counts(left))
+    # The floor says it of all below, however many spans these are.
+    acked.discard(0, acks.floor)
+    left = {offset: n for offset, n in counts.items() if offset not in acks}
+    spans = pack_spans(acked.spans(), acks.floor)
+    return CursorDelta(served.name, "acked", acks.floor, spans, pack_counts(left))
 
 
 def unknown_consumer(name: str) -> GroupError:

@@ -112,10 +112,11 @@ def test_a_cumulative_acknowledgement_that_is_refused_for_good_is_waited_for_no_
     assert bench.place.idle
 
 
-def test_what_too_few_replicas_would_keep_is_said_again() -> None:
+@pytest.mark.parametrize("error", [NotEnoughReplicas("one copy"), Unavailable("busy", "BUSY")])
+def test_what_a_leader_takes_later_is_said_again(error: LogboomError) -> None:
     bench = Bench()
     outcome = bench.acknowledge(3)
-    bench.answer(NotEnoughReplicas("one copy"))
+    bench.answer(error)
     assert (bench.asked, bench.place.to_ack, outcome.done) == ([], [3], False)
     bench.turn.begin(Instant(30.0 - 1, 0))
     bench.turn.run_timers()
@@ -123,7 +124,7 @@ def test_what_too_few_replicas_would_keep_is_said_again() -> None:
     assert outcome.done
 
 
-@pytest.mark.parametrize("error", [Unavailable("busy", "BUSY"), None])
+@pytest.mark.parametrize("error", [Unavailable("restored"), None])
 def test_after_another_failure_the_queue_is_attached_anew(error: LogboomError | None) -> None:
     bench = Bench()
     outcome = bench.acknowledge(3)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from logboom.nodes.log.keys import Position
-from logboom.nodes.subscriptions.dispatcher import LONGEST_SPAN
 from logboom.wire.actor import Event
 from logboom.wire.batch import encode_batch, open_batch
 from logboom.wire.cursor_deltas import encode_deltas
@@ -130,6 +129,8 @@ class Reader:
                 again or [],
             )
         )
+        if not self.peer.replies:
+            self.rig.settle()
         answer = self.peer.answer()
         assert isinstance(answer, Settled)
         return answer.refused
@@ -712,18 +713,3 @@ def test_of_two_alike_the_later_one_gets_the_name_at_every_leader(
     newer.receive()
     with pytest.raises(GroupError):
         older.receive()
-
-
-def test_spans_of_a_request_are_bounded_together() -> None:
-    rig = alone()
-    reader = Reader(rig)
-    reader.subscribe()
-    send(rig, b"a", b"b")
-    reader.receive()
-    spans = [(number * LONGEST_SPAN, (number + 1) * LONGEST_SPAN) for number in range(17)]
-    with pytest.raises(InvalidRequest) as caught:
-        reader.settle(*spans)
-    assert caught.value.code == "TOO_LARGE"
-    assert state(rig).held == 2
-    assert reader.settle(*spans[:16])[0][0] == 2
-    assert state(rig).floor == 2
