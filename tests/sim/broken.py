@@ -561,6 +561,7 @@ BREAKS: Final = (
     Break("A3", a.names_are_shown_to_all, Rights(), seeds=(1,), within=20),
     Break("A3", a.rights_that_change_show_nothing, Rights(), seeds=(1,), within=20, thorough=True),
     Break("A4", a.keys_end_by_the_nodes_clocks, Rights(), seeds=(1,), within=20),
+    Break("A6", a.producer_ids_are_anybodys, Rights(), seeds=(1,), within=20),
     Break(
         "A5",
         a.the_oldest_result_of_all_goes,

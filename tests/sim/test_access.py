@@ -29,6 +29,7 @@ COUNTED = (
     "names shown",
     "routing ids taken",
     "thieves asked to greet",
+    "forgeries refused",
     "name servers apart",
     "older disks",
     "access: AddRule",

@@ -54,6 +54,7 @@ RULES = {
     *(f"A{number}" for number in range(1, 6)),
     *(f"K{number}" for number in range(1, 7)),
     *(f"M{number}" for number in range(1, 8)),
+    "A6",
     "P10",
 }
 """Of queues, raft, groups, transactions, wire, identities, access, backups and moves; and the promise to

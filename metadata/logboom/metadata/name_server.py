@@ -37,6 +37,7 @@ from logboom.metadata.proposal_checks import (
     refuse_message_size,
     refuse_proposal,
     refuse_settings,
+    result_for,
 )
 from logboom.metadata.raft.barrier_rounds import BarrierRounds
 from logboom.metadata.raft.journal_store import JournalStore
@@ -747,7 +748,7 @@ class NameServer:
         self._queue_admission.ended(entry)
         self.auditor.commanded(peer, message, self._code_of(outcome))
         if outcome.applied:
-            result = decode_result(outcome.result)
+            result = result_for(peer, message, decode_result(outcome.result))
             if self.authorizer.sight(peer) is not None:
                 result = reveal(result)
             self._reply_later(peer.address, message.id, Proposed(0, result))

@@ -12,8 +12,10 @@ from logboom.metadata.raft.raft_config import MAX_COMMAND_BYTES
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.access.access_commands import AdmitInitialUsers, EndUserKeys
 from logboom.wire.commands import (
+    AllocateProducerIds,
     AlterTopic,
     AnyCommand,
+    CommandResult,
     CreateTopic,
     DiscardLostTopic,
     FenceBroker,
@@ -34,6 +36,7 @@ from logboom.wire.names import (
     unknown_topic_text,
 )
 from logboom.wire.operation_commands import AlterSettings, EndFilling, RaiseFeatures
+from logboom.wire.producer_ids import id_of_user
 from logboom.wire.settings import check_values, find_setting
 from logboom.wire.view import TopicConfig
 
@@ -90,6 +93,17 @@ def command_of(peer: PeerSession, message: Propose) -> AnyCommand:
     if isinstance(command, AlterSettings):
         return _in_one_form(command)
     return command
+
+
+def result_for(peer: PeerSession, message: Propose, result: CommandResult) -> CommandResult:
+    """Return the result that a peer is told: producer ids are given to its user alone (A6)."""
+    if (
+        isinstance(message.command, AllocateProducerIds)
+        and isinstance(result.value, int)
+        and peer.user
+    ):
+        return msgspec.structs.replace(result, value=id_of_user(peer.user, result.value))
+    return result
 
 
 def _in_one_form(command: AlterSettings) -> AlterSettings:

@@ -1,4 +1,4 @@
-"""The rules A1 to A5, and S4 of name servers, taken out of the real code; as `queues.py`."""
+"""The rules A1 to A6, and S4 of name servers, taken out of the real code; as `queues.py`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from logboom.metadata.name_server import NameServer
 from logboom.metadata.state.proposal_dedup import Dedup
 from logboom.metadata.watch.watch_handler import WatchHandler
 from logboom.nodes.broker import Broker
+from logboom.nodes.requests import produce_handler
 from logboom.wire.acceptor import Acceptor
 from logboom.wire.access import access_book
 from logboom.wire.access.access_book import AccessBook
@@ -132,6 +133,11 @@ def keys_end_by_the_nodes_clocks(patch: Patch) -> None:
 def the_oldest_result_of_all_goes(patch: Patch) -> None:
     """A5: the oldest result goes, whoever has filled the table."""
     patch.setattr(Dedup, "_oldest_of_most", lambda self: next(iter(self.windows)))
+
+
+def producer_ids_are_anybodys(patch: Patch) -> None:
+    """A6: whoever may write to a topic sends there with any producer id."""
+    patch.setattr(produce_handler, "is_id_of_user", lambda _user, _producer_id: True)
 
 
 _CLOCK = [0]

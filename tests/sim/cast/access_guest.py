@@ -29,6 +29,7 @@ from logboom.wire.actor import Call
 from logboom.wire.commands import AnyCommand, CommandResult, CreateTopic
 from logboom.wire.hello import Identity
 from tests.sim.cast.access_thief import Thief
+from tests.sim.cast.forger import Forger
 from tests.sim.cast.visitor import KEPT, TOPICS, Visitor
 from tests.sim.cast.wire_client import WireClient
 from tests.sim.faults.hand import Hand
@@ -40,6 +41,7 @@ from tests.sim.world.world import CLUSTER_KEY, World
 KEEPER: Final = "keeper"
 THIEF: Final = "thief"
 IMPOSTOR: Final = "impostor"
+FORGER: Final = "forger"
 OWNERS: Final = {
     "guest-1": "ann",
     "guest-2": "ann",
@@ -144,6 +146,12 @@ class Access:
         self._thief = Thief(THIEF, world, random.Random(rng.random()))
         # It has a place in the network, and no process of its own.
         world.add(THIEF, "client", {}, partial(_same, self._keeper)).idle = True
+        # He may all that those may in whose names he sends.
+        self._workers.append(FORGER)
+        self._forger = Forger(
+            FORGER, endpoints, random.Random(f"{FORGER} {rng.random()}"), world.trace
+        )
+        world.add(FORGER, "client", {}, partial(_same, self._forger))
 
     # -- before -----------------------------------------------------------------------------
 
@@ -201,6 +209,7 @@ class Access:
         for name, visitor in self._visitors.items():
             self._call(name, visitor.start)
         self._thief.begin()
+        self._call(FORGER, self._forger.start)
         self._change()
         self._hand.later(self._rng.uniform(2, 12), self._silence)
         self._hand.later(self._rng.uniform(1, 14), self._leave_behind)
@@ -215,6 +224,7 @@ class Access:
         self._world.scheduler.after(3.0, self._stop)
 
     def _stop(self) -> None:
+        self._call(FORGER, self._forger.stop)
         for name, visitor in self._visitors.items():
             self._call(name, visitor.stop)
 

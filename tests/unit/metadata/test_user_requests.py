@@ -56,6 +56,7 @@ from logboom.wire.messages import (
     Watch,
     WatchResult,
 )
+from logboom.wire.producer_ids import is_id_of_user
 from logboom.wire.survey_messages import GroupsSurveyed, SurveyGroups
 from logboom.wire.transactions import (
     ConsumedOffset,
@@ -211,6 +212,9 @@ def test_users_do_not_get_each_others_results() -> None:
     posing = desk.command("bob", AllocateProducerIds(10), "alice:app", 1)
     assert isinstance(posing, CommandResult)
     assert posing.value not in (mine.value, theirs.value)
+    assert is_id_of_user("alice", int(str(mine.value)) + 9)
+    assert is_id_of_user("bob", int(str(theirs.value)))
+    assert open_one.value in range(1, 100), "nobody's: as they are counted"
 
 
 def test_a_name_server_that_does_not_lead_decides_nothing_on_commands() -> None:

@@ -25,13 +25,21 @@ from logboom.nodes.turn import BrokerTurn, Handler, Service
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.batch import validate_batch
 from logboom.wire.compression import Codec
-from logboom.wire.errors import InvalidRequest, LogboomError, NotEnoughReplicas, Unavailable
+from logboom.wire.errors import (
+    Forbidden,
+    InvalidRequest,
+    LogboomError,
+    NotEnoughReplicas,
+    Unavailable,
+)
+from logboom.wire.features import IDS_OF_USERS
 from logboom.wire.head import MAX_PRODUCED_COUNT, BatchHead
 from logboom.wire.internal_topics import message_limit
 from logboom.wire.message_sizes import find_oversized
 from logboom.wire.messages import FRAME_ROOM_BYTES, Acks, Produce, Produced
 from logboom.wire.names import is_reserved
 from logboom.wire.parking import AT_ONCE, check_due
+from logboom.wire.producer_ids import is_id_of_user
 
 
 class ProduceHandler(Service):
@@ -98,6 +106,7 @@ class ProduceHandler(Service):
         head = validate_batch(batch, stamped=False)
         if head.is_control:
             raise InvalidRequest("producers send messages, not control entries", "MALFORMED")
+        self._check_producer(peer, message, head)
         if message.due_ms != AT_ONCE:
             check_due(message.due_ms, turn.now.wall_ms)
         transaction = message.transaction
@@ -167,6 +176,24 @@ class ProduceHandler(Service):
         )
         self.wait(replica, leading, waiting, message.acks, turn)
         self._appended(replica)
+
+    def _check_producer(self, peer: PeerSession, message: Produce, head: BatchHead) -> None:
+        """Check that the producer id is one of the user who sends (A6).
+
+        Raises:
+            Forbidden: it is not; below its features level that is counted alone.
+        """
+        if not peer.user or head.producer_id < 0 or is_id_of_user(peer.user, head.producer_id):
+            return
+        self._stats.count("foreign_producer_ids")
+        if self._routes.features >= IDS_OF_USERS:
+            raise Forbidden(
+                f"producer id {head.producer_id} was not given to user {peer.user!r}: restart the "
+                "program, so that it takes others; none may be older than the upgrade to this release",
+                verb="write",
+                kind="topic",
+                name=message.topic,
+            )
 
     def _too_much(self, head: BatchHead) -> InvalidRequest:
         """Return the refusal of a batch for what it opens to; nothing of it has been opened."""
