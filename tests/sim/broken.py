@@ -571,6 +571,14 @@ BREAKS: Final = (
         ),
     ),
     Break(
+        "A6",
+        a.consumers_are_anybodys,
+        Directed(
+            "nodes.subscriptions.test_consumers_of_users:"
+            "test_a6_another_users_consumer_cannot_be_spoken_for"
+        ),
+    ),
+    Break(
         "S2",
         w.any_key_greets_as_a_node,
         Directed(

@@ -12,6 +12,7 @@ from logboom.metadata.state.proposal_dedup import Dedup
 from logboom.metadata.watch.watch_handler import WatchHandler
 from logboom.nodes.broker import Broker
 from logboom.nodes.requests import produce_handler
+from logboom.nodes.subscriptions.active_subscription import ConsumerSession
 from logboom.wire.acceptor import Acceptor
 from logboom.wire.access import access_book
 from logboom.wire.access.access_book import AccessBook
@@ -138,6 +139,15 @@ def the_oldest_result_of_all_goes(patch: Patch) -> None:
 def producer_ids_are_anybodys(patch: Patch) -> None:
     """A6: whoever may write to a topic sends there with any producer id."""
     patch.setattr(produce_handler, "is_id_of_user", lambda _user, _producer_id: True)
+
+
+def consumers_are_anybodys(patch: Patch) -> None:
+    """A6: whoever knows a consumer of a subscription and its session speaks for it."""
+
+    def of_all(self: ConsumerSession, _user: str, session: int) -> bool:
+        return session == self.session
+
+    patch.setattr(ConsumerSession, "is_of", of_all)
 
 
 _CLOCK = [0]

@@ -71,7 +71,9 @@ def a_consumer_says_what_is_new(patch: Patch) -> None:
 
 def a_name_is_anybodys(patch: Patch) -> None:
     """P10: two processes of one consumer's name take it from each other."""
-    patch.setattr(SubscriptionHandler, "_contest", lambda _self, _replica, _message, _turn: None)
+    patch.setattr(
+        SubscriptionHandler, "_contest", lambda _self, _peer, _replica, _message, _turn: None
+    )
 
 
 def deliveries_need_no_lease(patch: Patch) -> None:

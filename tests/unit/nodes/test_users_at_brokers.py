@@ -62,6 +62,7 @@ from tests.unit.nodes.transactions.transactions_rig import park_request
 from tests.unit.wire.test_access_requirements import REQUEST_EXAMPLES
 
 KEY = UserKey("laptop", "k" * 40, 0)
+BOBS_KEY = UserKey("desktop", "b" * 40, 0)
 SECRET = b"secret"
 SHOP = TransactionId("shop", HALF, 0)
 Right = tuple[Verb, ResourceKind, str]
@@ -91,6 +92,13 @@ def changed(rig: Rig, *rights: Right) -> None:
 
 def alice(rig: Rig, name: str = "alice-1") -> Peer:
     return rig.client(name, principal_of("alice", KEY))
+
+
+def alice_and_bob(rig: Rig, *rights: Right) -> tuple[Peer, Peer]:
+    """Two users with the same rights."""
+    bob = UserView("bob", [BOBS_KEY], rules=rules(*rights), version=rig.version + 1)
+    allow(rig, *rights, others=[bob])
+    return alice(rig), rig.client("bob-1", principal_of("bob", BOBS_KEY))
 
 
 def leading(*rights: Right) -> tuple[Rig, Peer]:

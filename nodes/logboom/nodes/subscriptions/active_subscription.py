@@ -63,16 +63,23 @@ class ConsumerSession:
         self.active = True
         """False while the consumer waits for another to end (exclusive, failover)."""
 
-    def is_foreign_to(self, owner: int) -> bool:
-        """True if another process goes by the consumer's name."""
-        return owner != self.owner and 0 not in (owner, self.owner)
+    def is_of(self, user: str, session: int) -> bool:
+        """True if a request of this user and session is one of this consumer (A6)."""
+        return session == self.session and user == self.user
 
-    def yields_to(self, owner: int, *, again: bool) -> bool:
+    def is_foreign_to(self, user: str, owner: int) -> bool:
+        """True if another process goes by the consumer's name, or another user (A6)."""
+        return user != self.user or (owner != self.owner and 0 not in (owner, self.owner))
+
+    def yields_to(self, user: str, owner: int, *, again: bool) -> bool:
         """True if another owner, which was attached to all queues before or not, takes the name.
 
+        Another user never takes it, since what it says of itself proves nothing.
         An owner that has all queues keeps the name from one that has not. Otherwise all leaders
         decide alike, for the later one, so that one of them gets all queues.
         """
+        if user != self.user:
+            return False
         return again if again != self.settled else owner > self.owner
 
 

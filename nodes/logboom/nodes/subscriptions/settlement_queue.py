@@ -19,7 +19,6 @@ from logboom.nodes.subscriptions.subscription_handler import SubscriptionLookup,
 from logboom.nodes.subscriptions.subscription_service import SubscriptionService
 from logboom.nodes.turn import BrokerTurn, Handler, Service
 from logboom.wire.acceptor import PeerSession
-from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import InvalidRequest, LogboomError
 from logboom.wire.subscription_messages import Settled, SettleMessages
 
@@ -63,10 +62,10 @@ class SettlementQueue(Service):
         """Begin to acknowledge messages and to take them back; answer once that is replicated."""
         whose = peer.user or peer.address
         try:
-            served, _ = self._access.find_session(message, turn)
+            served, _ = self._access.find_session(peer.user, message, turn)
             check_replicas(served.leading)
             _check(message)
-            settlement = _Settlement(peer.address, message)
+            settlement = _Settlement(peer, message)
             count = len(message.acked) + len(message.again)
             turn.settled[whose] = turn.settled.get(whose, 0) + READ_UNITS * count
             waiting = self._waiting.get(whose)
@@ -99,7 +98,7 @@ class SettlementQueue(Service):
         """Carry out parts while the turn has room; return whether the request is answered."""
         address, message = settlement.address, settlement.message
         try:
-            served, _ = self._access.find_session(message, turn)
+            served, _ = self._access.find_session(settlement.user, message, turn)
             while _has_room(whose, turn):
                 event = next(settlement.parts, None)
                 if event is None:
@@ -123,10 +122,11 @@ def _has_room(whose: Hashable, turn: BrokerTurn) -> bool:
 class _Settlement:
     """A request, and what is left of it."""
 
-    __slots__ = ("address", "message", "parts", "refused", "share")
+    __slots__ = ("address", "message", "parts", "refused", "share", "user")
 
-    def __init__(self, address: PeerAddress, message: SettleMessages) -> None:
-        self.address = address
+    def __init__(self, peer: PeerSession, message: SettleMessages) -> None:
+        self.address = peer.address
+        self.user = peer.user
         self.message = message
         self.parts = _parts(message)
         self.refused: list[Span] = []

@@ -116,12 +116,12 @@ class SubscriptionLookup:
         return replica, leading
 
     def find_session(
-        self, message: ConsumerRequest, turn: BrokerTurn
+        self, user: str, message: ConsumerRequest, turn: BrokerTurn
     ) -> tuple[ActiveSubscription, ConsumerSession]:
         """Return the subscription and the session of an attached consumer.
 
         Raises:
-            LogboomError: the consumer is not attached in this session, or not here.
+            LogboomError: the consumer is not attached in this session by this user, or not here.
         """
         replica, _ = self.led(message)
         served = self._service.served.get((replica.key, message.subscription))
@@ -130,7 +130,7 @@ class SubscriptionLookup:
             served is None
             or served.stale
             or consumer_session is None
-            or consumer_session.session != message.session
+            or not consumer_session.is_of(user, message.session)
         ):
             raise unknown_consumer(message.consumer)
         consumer_session.heard = turn.mono
@@ -220,7 +220,7 @@ class SubscriptionHandler(Service):
         try:
             replica, leading = self._access.led(message)
             _check_subscribe(message)
-            self._contest(replica, message, turn)
+            self._contest(peer, replica, message, turn)
             served = self._found(replica, leading, message, turn)
             name, session = message.consumer, message.session
             old = served.sessions.get(name)
@@ -249,7 +249,7 @@ class SubscriptionHandler(Service):
         """Take permits, and hold the request until there are messages."""
         address = peer.address
         try:
-            served, consumer_session = self._access.find_session(message, turn)
+            served, consumer_session = self._access.find_session(peer.user, message, turn)
             # The hold ends well before the session does, and the consumer's next request keeps it
             # alive.
             longest = served.settings.session_ms // 2
@@ -282,7 +282,7 @@ class SubscriptionHandler(Service):
         """Detach a consumer."""
         address = peer.address
         try:
-            served, _ = self._access.find_session(message, turn)
+            served, _ = self._access.find_session(peer.user, message, turn)
             error = unknown_consumer(message.consumer)
             self._service.detach(served, message.consumer, turn, error)
         except GroupError:
@@ -294,7 +294,9 @@ class SubscriptionHandler(Service):
 
     # ── what they ask of ────────────────────────────────────────────────────────────────────────
 
-    def _contest(self, replica: Replica, message: Subscribe, turn: BrokerTurn) -> None:
+    def _contest(
+        self, peer: PeerSession, replica: Replica, message: Subscribe, turn: BrokerTurn
+    ) -> None:
         """Detach another process of the consumer's name, or refuse this one.
 
         Raises:
@@ -303,7 +305,7 @@ class SubscriptionHandler(Service):
         name = message.consumer
         served = self._service.served.get((replica.key, message.subscription))
         held = served.sessions.get(name) if served is not None and not served.stale else None
-        if served is None or held is None or not held.is_foreign_to(message.owner):
+        if served is None or held is None or not held.is_foreign_to(peer.user, message.owner):
             return
         turn.out.notes.append(
             note(
@@ -315,7 +317,7 @@ class SubscriptionHandler(Service):
             )
         )
         error = _name_taken(served.name, name)
-        if not held.yields_to(message.owner, again=message.again):
+        if not held.yields_to(peer.user, message.owner, again=message.again):
             raise error
         self._service.detach(served, name, turn, error)
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.wire.access.access_rules import UserKey, UserView, principal_of
 from logboom.wire.errors import Forbidden
 from logboom.wire.features import IDS_OF_USERS
 from logboom.wire.messages import Produced
 from logboom.wire.producer_ids import id_of_user
 from tests.unit.nodes.rig import Peer, Rig, batch, produce
-from tests.unit.nodes.test_users_at_brokers import alice, allow, rules
+from tests.unit.nodes.test_users_at_brokers import alice_and_bob
 
-BOBS_KEY = UserKey("desktop", "b" * 40, 0)
 HERS = id_of_user("alice", 7)
 COUNTED = 7
 """An id that was given before ids belonged to users."""
@@ -23,10 +21,7 @@ def bench(features: int = IDS_OF_USERS) -> tuple[Rig, Peer, Peer]:
     rig = Rig()
     rig.broker.routes.features = features
     rig.lead()
-    write = ("write", "topic", "flights")
-    bob = UserView("bob", [BOBS_KEY], rules=rules(write), version=rig.version + 1)
-    allow(rig, write, others=[bob])
-    return rig, alice(rig), rig.client("bob-1", principal_of("bob", BOBS_KEY))
+    return rig, *alice_and_bob(rig, ("write", "topic", "flights"))
 
 
 def send(rig: Rig, peer: Peer, producer: int, epoch: int = 0, sequence: int = 0) -> str:

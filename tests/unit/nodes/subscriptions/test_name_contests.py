@@ -37,8 +37,8 @@ class Contest:
         if process.ended:
             return
         held = self.leaders.get(queue)
-        if held is not None and held.is_foreign_to(process.owner):
-            if not held.yields_to(process.owner, again=process.opened):
+        if held is not None and held.is_foreign_to("", process.owner):
+            if not held.yields_to("", process.owner, again=process.opened):
                 if process.opened:
                     self.end(process)
                 return
