@@ -35,6 +35,7 @@ from tests.sim.breaks.harnesses import (
     Cluster,
     Deciding,
     Directed,
+    Forged,
     Harness,
     Losing,
     Members,
@@ -91,6 +92,7 @@ RULES_OF_RAFT: Final = "metadata.raft.test_rules:"
 COMMITTER: Final = "nodes.disk.test_committer:"
 COORDINATORS: Final = "nodes.groups.test_group_coordinator:"
 REQUESTS: Final = "nodes.groups.test_member_requests:"
+OWNERS: Final = "nodes.requests.test_owners:test_g7_an_invented_owner_epoch_locks_nobody_out"
 SUBSCRIPTIONS: Final = "nodes.subscriptions.test_subscription_handler:"
 DECISIONS: Final = "metadata.tables.test_transaction_table:"
 LOSSES: Final = "metadata.state.test_losses:"
@@ -452,6 +454,8 @@ BREAKS: Final = (
         Directed("client.groups.test_trials:test_steps_grow_until_all_that_was_there_is_done"),
     ),
     Break("G6", g.messages_are_tried_together, Members(), seeds=(8000001,), thorough=True),
+    Break("G7", g.owners_need_no_proof, Forged()),
+    Break("G7", g.owner_proofs_are_anybodys, Directed(OWNERS)),
     Break("T1", t.commits_release_all, Deciding(), within=20, thorough=True),
     Break("T1", t.every_commit_wins, Deciding(), seeds=(3,), within=20, thorough=True),
     Break("T1", t.aborts_are_forgotten, Deciding(), seeds=(1,), within=20, thorough=True),

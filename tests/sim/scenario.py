@@ -19,6 +19,7 @@ from logboom.wire.hello import Identity
 from logboom.wire.messages import Acks, AnyMessage
 from logboom.wire.view import TopicConfig
 from tests.sim.cast.api_client import ApiClient
+from tests.sim.cast.claimer import Claimer
 from tests.sim.cast.observer import Observer
 from tests.sim.cast.operators import Operators
 from tests.sim.cast.wire_client import WireClient
@@ -79,7 +80,7 @@ class Guest(Protocol):
         """Hold the run to this guest's promises; raises `BrokenProperty`."""
 
 
-Client = TypeVar("Client", WireProducer, WireReader, ApiClient, Observer)
+Client = TypeVar("Client", WireProducer, WireReader, ApiClient, Observer, Claimer)
 
 
 class Scenario:

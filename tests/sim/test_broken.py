@@ -47,7 +47,7 @@ from tests.thorough import few_of
 RULES = {
     *(f"Q{number}" for number in range(1, 16)),
     *(f"R{number}" for number in range(1, 16)),
-    *(f"G{number}" for number in range(1, 7)),
+    *(f"G{number}" for number in range(1, 8)),
     *(f"T{number}" for number in range(1, 4)),
     *(f"W{number}" for number in range(1, 4)),
     *(f"S{number}" for number in range(1, 5)),

@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 
+from tests.sim.forgery_scenario import ForgeryScenario
 from tests.sim.group_scenario import GroupScenario
 from tests.sim.judges.verdict import Outcome
 from tests.sim.run import summary
@@ -59,6 +60,13 @@ def test_groups_consume_everything_and_nothing_finished_twice(seed: int) -> None
     totals = outcome(seed, calm=False).totals
     assert totals["consumed by groups"] >= 50
     assert totals["given to members"] >= totals["consumed by groups"]
+
+
+@pytest.mark.parametrize("seed", few_of(range(4), [1]))
+def test_invented_owner_epochs_lock_nobody_out(seed: int) -> None:
+    totals = ForgeryScenario(seed).run().totals
+    assert totals["owner epochs invented"] >= 20
+    assert totals["claims of former owners refused"] >= 1
 
 
 @pytest.mark.parametrize("seed", few_of(CALM, CALM[:1]))

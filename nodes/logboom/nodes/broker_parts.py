@@ -57,6 +57,7 @@ from logboom.nodes.turn import BrokerTurn, Service
 from logboom.wire.acceptor import Acceptor
 from logboom.wire.authorizer import Authorizer
 from logboom.wire.copy_receipts import ReceiptSigner
+from logboom.wire.owner_proofs import OwnerProver
 
 DECISIONS_AT_ONCE: Final = 32
 """Commands about transactions that are in flight to the Raft leader."""
@@ -123,7 +124,8 @@ class BrokerParts:
         self._signer = ReceiptSigner(cluster_key)
         copies = CopyChecker(context, self._signer)
         self.produce_handler = ProduceHandler(context, copies, refusal, appended)
-        self.pull_handler = PullHandler(context, self.repair, self.compactor.broken)
+        prover = OwnerProver(cluster_key)
+        self.pull_handler = PullHandler(context, self.repair, prover, self.compactor.broken)
         self.release_scheduler = ReleaseScheduler(context, appended, found)
         self.decision_executor = DecisionExecutor(context, self.release_scheduler, appended, found)
         self.decisions = context.make_proposals("decisions", DECISIONS_AT_ONCE)
@@ -137,7 +139,7 @@ class BrokerParts:
             context.stats,
             self.subscriptions.keep_attached,
         )
-        self.coordinator = GroupCoordinator(context, self.pull_handler)
+        self.coordinator = GroupCoordinator(context, self.pull_handler, prover)
         self.roles = ReplicaRoles(
             context,
             self.produce_handler,

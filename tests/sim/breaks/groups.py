@@ -18,7 +18,9 @@ from logboom.metadata.groups.target_commands import set_target
 from logboom.metadata.state import state_machine
 from logboom.nodes.groups.commit_batcher import CommitBatcher
 from logboom.nodes.groups.member_sessions import CoordinatedGroup, MemberSession, MemberSessions
+from logboom.nodes.requests.pull_handler import PullHandler
 from logboom.wire.group_commands import ReleaseQueues, SetTarget
+from logboom.wire.owner_proofs import OwnerProver
 from tests.sim.breaks.queues import Patch
 
 if TYPE_CHECKING:
@@ -33,9 +35,11 @@ if TYPE_CHECKING:
     )
     from logboom.nodes.groups.commit_batcher import Codes
     from logboom.nodes.turn import BrokerTurn
+    from logboom.wire.actor import PeerAddress
     from logboom.wire.group_commands import QueueCommit
     from logboom.wire.group_routes import KnownGroup
     from logboom.wire.group_view import QueueKey
+    from logboom.wire.messages import Pull
 
 
 def releases_do_not_commit(patch: Patch) -> None:
@@ -119,6 +123,27 @@ def commits_go_back(patch: Patch) -> None:
         return code
 
     patch.setattr(group_offset_commands, "commit", last_wins)
+
+
+def owners_need_no_proof(patch: Patch) -> None:
+    """G7: an owner epoch that may be real is kept, whoever says it."""
+
+    def may_be(self: PullHandler, _address: PeerAddress, message: Pull, _key: QueueKey) -> bool:
+        return message.owner_epoch <= self._routes.version
+
+    patch.setattr(PullHandler, "_owns", may_be)
+
+
+def owner_proofs_are_anybodys(patch: Patch) -> None:
+    """G7: a proof counts whoever shows it."""
+    prove = OwnerProver.prove
+
+    def of_nobody(
+        self: OwnerProver, _user: str, group: str, topic_id: int, queue: int, epoch: int
+    ) -> bytes:
+        return prove(self, "", group, topic_id, queue, epoch)
+
+    patch.setattr(OwnerProver, "prove", of_nobody)
 
 
 def who_asks_for_nothing_stays(patch: Patch) -> None:

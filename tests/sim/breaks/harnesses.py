@@ -19,6 +19,7 @@ from logboom.metadata.raft.raft_config import RaftError
 from tests.sim.access_scenario import AccessScenario
 from tests.sim.attacks import attacked
 from tests.sim.delay_scenario import DelayScenario
+from tests.sim.forgery_scenario import ForgeryScenario
 from tests.sim.group_scenario import GroupScenario
 from tests.sim.judges.verdict import Failed
 from tests.sim.loss_scenario import LossScenario
@@ -66,6 +67,18 @@ class Members:
     def run(self, seed: int) -> None:
         """Raises `Failed` if a promise is broken."""
         GroupScenario(seed, calm=self.calm).run()
+
+
+@dataclass(frozen=True, slots=True)
+class Forged:
+    """The simulation of whole clusters with groups whose owner epochs somebody invents."""
+
+    def __str__(self) -> str:
+        return "groups, forgery"
+
+    def run(self, seed: int) -> None:
+        """Raises `Failed` if a promise is broken."""
+        ForgeryScenario(seed).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +257,7 @@ class Directed:
 Harness: TypeAlias = (
     Cluster
     | Members
+    | Forged
     | Losing
     | Moving
     | Waiting

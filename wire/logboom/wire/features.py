@@ -14,13 +14,15 @@ SOFTWARE: Final = __version__
 """Version of this release."""
 FEATURES: Final = 3
 """The level of this release. 1: moves of replicas, modes of brokers, settings; 2: copies are proven; 3:
-users neither share ids nor crowd each other out."""
+users neither share ids nor crowd each other out, and owner epochs are proven."""
 COPIES_PROVEN: Final = 2
 """From this level on brokers take copies of failed messages from users with a receipt alone."""
 RESULTS_BY_OWNER: Final = 3
 """From this level on users with many proposers make no results of others go."""
 IDS_OF_USERS: Final = 3
 """From this level on brokers take producer ids, and what else names a client, from its user alone."""
+OWNERS_PROVEN: Final = 3
+"""From this level on the leader of a queue keeps owner epochs of groups with a proof alone."""
 EARLIEST: Final = 0
 """The level of clusters that were founded before there were levels."""
 BRINGS: Final = {
@@ -29,7 +31,8 @@ BRINGS: Final = {
     2: "copies of messages for retries and dead letters are taken from users with a broker's receipt "
     "alone: users' clients that retry are to be upgraded before",
     3: "kept results of commands are bounded for each user by itself; ids of producers count for the "
-    "user who got them alone: users' programs that send are to be restarted before",
+    "user who got them alone: users' programs that send are to be restarted before; owners of a "
+    "group's queue fence those before them at the queue's leader with a proof alone",
 }
 """Level → what it makes possible, in words."""
 

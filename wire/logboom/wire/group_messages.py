@@ -114,6 +114,8 @@ class GroupAssigned(WireMessage, array_like=True):
     config: GroupConfig
     ended: list[QueueKey] = msgspec.field(default_factory=list)
     """Queues whose previous owner ended without leaving, as far as the coordinator knows."""
+    proofs: list[bytes] = msgspec.field(default_factory=list)
+    """For each of `queues`, the proof of its owner epoch, for pulls; empty from an older coordinator."""
 
 
 class GroupRelease(Request, array_like=True):

@@ -28,6 +28,7 @@ from logboom.wire.group_view import GroupOffsets, GroupSummary, GroupView
 from logboom.wire.listeners import ListenerView
 from logboom.wire.names import MAX_QUEUES
 from logboom.wire.operation_messages import OperationMessage, ReportLoad
+from logboom.wire.owner_proofs import PROOF_BYTES
 from logboom.wire.parking import AT_ONCE, ParkingMessage
 from logboom.wire.subscription_messages import SubscriptionMessage
 from logboom.wire.survey_messages import SurveyMessage
@@ -194,6 +195,8 @@ class Pull(Request, array_like=True):
     """Read up to the high watermark, including transactions that reach beyond it."""
     compacted: bool = False
     """Of a compacted topic, read only the latest message of each key below the horizon."""
+    owner_proof: Annotated[bytes, Meta(max_length=PROOF_BYTES)] = b""
+    """The proof of `owner_epoch`, from GroupAssigned; without one the leader does not keep the epoch."""
 
 
 class Pulled(WireMessage, array_like=True):

@@ -165,6 +165,7 @@ class QueueFetch:
         "log_start",
         "max_offset",
         "owner_epoch",
+        "owner_proof",
         "paused",
         "queue",
         "reader_offset",
@@ -218,6 +219,8 @@ class QueueFetch:
         """The consumer group of the reader, if any."""
         self.owner_epoch = 0
         """Owner epoch of the group member for this queue; leaders refuse an older one."""
+        self.owner_proof = b""
+        """The coordinator's proof of that epoch; empty if it gave none."""
         self.filter = ""
         """Property filter for the broker."""
         self.topic_id = 0

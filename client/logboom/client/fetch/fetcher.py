@@ -300,6 +300,7 @@ class Fetcher:
             fetch.filter,
             fetch.uncommitted,
             fetch.compacted or reading.copies_to is not None,
+            fetch.owner_proof,
         )
 
     def _place(self, reading: _QueueFetcher, offset: int) -> None:

@@ -55,6 +55,7 @@ class GroupFetch(QueueFetch):
         self.holding = holding
         self.group = holding.group
         self.owner_epoch = holding.owner_epoch
+        self.owner_proof = holding.owner_proof
         self.topic_id = holding.key[0]
         self.filter = matching.where
 
@@ -109,6 +110,7 @@ class AssignedQueue:
         "matching",
         "moved",
         "owner_epoch",
+        "owner_proof",
         "progress",
         "queue",
         "reached",
@@ -137,6 +139,8 @@ class AssignedQueue:
         self.key: QueueKey = (owned.topic_id, owned.queue)
         self.queue = owned.queue
         self.owner_epoch = owned.owner_epoch
+        self.owner_proof = b""
+        """The coordinator's proof of that epoch, for pulls; empty if it gave none."""
         self.matching = matching
         try:
             self.progress = OffsetTracker(owned.start, owned.ranges)

@@ -90,6 +90,10 @@ class Reconciler:
                     topic = assigned.topics.get(owned.topic_id)
                     if topic is not None:
                         self._take(topic, owned, assigned, begun, quiet=quiet)
+            for key, proof in zip(listed, assigned.proofs, strict=False):
+                owning = member.holdings.get(key)
+                if owning is not None and owning.owner_epoch == listed[key].owner_epoch:
+                    self._prove(owning, proof)
             # Queues share a prefetch bound, so each learns its part once all of them are known.
             share = member.share_bytes()
             for holding in member.holdings.values():
@@ -153,6 +157,13 @@ class Reconciler:
                 holding.place(holding.committed[0])
             holding.arrived = holding.handed
             begun.append(holding)
+
+    @staticmethod
+    def _prove(holding: AssignedQueue, proof: bytes) -> None:
+        """Take the proof of a queue's owner epoch, which a coordinator of this release gives."""
+        holding.owner_proof = proof
+        if holding.fetch is not None:
+            holding.fetch.owner_proof = proof
 
     def _begin(self, holding: AssignedQueue, start: int) -> None:
         """Read a queue once its topic is known here."""

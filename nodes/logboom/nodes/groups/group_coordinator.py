@@ -24,7 +24,7 @@ from logboom.nodes.groups.start_offsets import LeaderOffsets, StartOffsets
 from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
 from logboom.wire.acceptor import PeerSession
-from logboom.wire.actor import note
+from logboom.wire.actor import PeerAddress, note
 from logboom.wire.commands import CommandResult
 from logboom.wire.errors import LogboomError
 from logboom.wire.group_commands import ExpireMembers
@@ -39,7 +39,8 @@ from logboom.wire.group_messages import (
     GroupStatusResult,
     MemberStatus,
 )
-from logboom.wire.group_view import GroupView
+from logboom.wire.group_view import GroupView, OwnedQueue
+from logboom.wire.owner_proofs import OwnerProver
 
 STALL_S: Final = 1.5
 """Seconds between two turns after which no member counts as silent, since the broker's own loop had
@@ -57,9 +58,11 @@ _Key = tuple[str, str]
 class GroupCoordinator(Service):
     """Serves the groups that this broker coordinates, and joins of groups that do not exist yet."""
 
-    def __init__(self, context: BrokerContext, ends: LeaderOffsets) -> None:
+    def __init__(self, context: BrokerContext, ends: LeaderOffsets, prover: OwnerProver) -> None:
         lookup = self._lookup = CoordinatorLookup(context)
         self._access = MemberAccess(context)
+        self._prover = prover
+        self._session_at = context.acceptor.peer
         # A queue of its own, so that groups never delay leaderships.
         proposals = self._proposals = context.make_proposals("groups", COMMANDS_AT_ONCE)
         stats = self._stats = context.stats
@@ -310,6 +313,7 @@ class GroupCoordinator(Service):
                     message.id, version, view, known.head, lookup.routes
                 )
                 answer.ended = self.sessions.ended(group, view.queues)
+                answer.proofs = self._proofs(hold.address, group, answer.queues)
                 turn.answer(hold.address, answer)
                 return
         elif lookup.lease.holds(turn.mono) and lookup.is_ahead(group, epoch):
@@ -325,6 +329,12 @@ class GroupCoordinator(Service):
             return
         self._held.setdefault(group, {})[member] = None
         self.holds.add((group, member), message.id, hold)
+
+    def _proofs(self, address: PeerAddress, group: str, queues: list[OwnedQueue]) -> list[bytes]:
+        """Return the proofs with which the user at an address reads these queues (G7)."""
+        session, prove = self._session_at(address), self._prover.prove
+        user = "" if session is None else session.user
+        return [prove(user, group, q.topic_id, q.queue, q.owner_epoch) for q in queues]
 
     def _wake_all(self, group: str, turn: BrokerTurn) -> None:
         for member in list(self._held.get(group, ())):

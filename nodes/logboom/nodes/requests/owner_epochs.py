@@ -7,6 +7,7 @@ checked by commits (`wire.group_messages`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from logboom.nodes.replica.replica import QueueKey
@@ -28,11 +29,10 @@ class OwnerEpochs:
     def __len__(self) -> int:
         return self._count
 
-    def admit(self, key: QueueKey, group: str, epoch: int, newest: int) -> bool:
+    def admit(self, key: QueueKey, group: str, epoch: int, is_real: Callable[[], bool]) -> bool:
         """Let a member of `group` read; True if its epoch is newer than an earlier one.
 
-        Owner epochs are versions of the metadata. One above `newest`, the version that this broker
-        knows, may be invented: it is not kept before the broker knows it, so it locks nobody out.
+        A new epoch that is not certainly real (`is_real`) is not kept, so it locks nobody out (G7).
 
         Raises:
             NotLeader: STALE_EPOCH: a newer owner has read already.
@@ -41,21 +41,19 @@ class OwnerEpochs:
         if len(group) > LONGEST_NAME:
             text = f"a group's name has at most {LONGEST_NAME} characters, not {len(group)}"
             raise InvalidRequest(text, "INVALID_NAME")
-        if epoch > newest:
+        known = self._seen.get(key, {}).get(group)
+        if known is not None and epoch < known:
+            raise stale_owner(group, known)
+        if epoch != known and not is_real():
             return False
         seen = self._seen.pop(key, {})
         self._seen[key] = seen
-        known = seen.get(group)
+        seen[group] = epoch
         if known is None:
-            seen[group] = epoch
             self._count += 1
             if self._count > MAX_OWNER_EPOCHS:
                 self._forget_oldest()
-            return False
-        if epoch < known:
-            raise stale_owner(group, known)
-        seen[group] = epoch
-        return epoch > known
+        return known is not None and epoch > known
 
     def forget(self, key: QueueKey) -> None:
         """Forget a queue, whose role has changed here."""

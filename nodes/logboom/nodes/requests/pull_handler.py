@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from logboom.nodes.broker_context import BrokerContext
@@ -42,6 +43,7 @@ from logboom.wire.errors import (
     LogboomError,
     Unavailable,
 )
+from logboom.wire.features import OWNERS_PROVEN
 from logboom.wire.frames import Frame
 from logboom.wire.messages import (
     LONGEST_HOLD_MS,
@@ -55,6 +57,7 @@ from logboom.wire.messages import (
     Pulled,
     PullStatus,
 )
+from logboom.wire.owner_proofs import OwnerProver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,6 +90,7 @@ class PullHandler(Service):
         self,
         context: BrokerContext,
         repair: ReplicaRepair,
+        prover: OwnerProver,
         on_compaction: Callable[[Replica, DataDamaged, BrokerTurn], None],
     ) -> None:
         """Create the handler; `on_compaction` is called when compaction's data could not be read."""
@@ -102,6 +106,8 @@ class PullHandler(Service):
             context, repair, self._slow, self._checked, self._serve, self.holds, shares
         )
         self._owners = OwnerEpochs()
+        self._prover = prover
+        self._session_at = context.acceptor.peer
         self._config = context.config
         self._queues = context.queues
         self._routes = context.routes
@@ -172,7 +178,10 @@ class PullHandler(Service):
             replica = self._checked(message)
             sieve = sieve_of(message)
             if message.group and self._owners.admit(
-                replica.key, message.group, message.owner_epoch, self._routes.version
+                replica.key,
+                message.group,
+                message.owner_epoch,
+                partial(self._owns, address, message, replica.key),
             ):
                 self._turn_out(replica, message.group, message.owner_epoch, turn)
             wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS) / 1000
@@ -194,6 +203,17 @@ class PullHandler(Service):
                     self.holds.add(replica.key, message.id, self.holds.checked(hold))
         except LogboomError as error:
             turn.refuse(address, message.id, error)
+
+    def _owns(self, address: PeerAddress, message: Pull, key: QueueKey) -> bool:
+        """Return True if the owner epoch of a pull is its user's, and not invented (G7)."""
+        epoch = message.owner_epoch
+        if message.owner_proof:
+            session = self._session_at(address)
+            user = "" if session is None else session.user
+            return self._prover.proves(message.owner_proof, user, message.group, *key, epoch)
+        # Members and coordinators of the release before have no proofs. Epochs are versions of the
+        # metadata: one above that which this broker knows cannot be believed.
+        return self._routes.features < OWNERS_PROVEN and epoch <= self._routes.version
 
     def _turn_out(self, replica: Replica, group: str, epoch: int, turn: BrokerTurn) -> None:
         """End the pulls of a group's earlier owners, because a newer one has appeared."""

@@ -64,6 +64,8 @@ class GroupCluster(Cluster):
         self.stays: list[list[QueueCommit]] = []
         """The last commits of static members whose process ended."""
         self.joins: list[GroupJoin] = []
+        self.proving = True
+        """Whether the coordinator gives proofs of owner epochs."""
         self.codes: dict[int, str] = {}
         """Queue → what a commit or release of it is answered with."""
         self._held: list[tuple[float, str, GroupHeartbeat]] = []
@@ -156,6 +158,7 @@ class GroupCluster(Cluster):
             self.subscription_version,
             self.config_of_group,
             [(owned.topic_id, queue) for queue, owned in self.owned.items() if queue in self.ended],
+            [proof_of(owned) for owned in self.owned.values()] if self.proving else [],
         )
 
     def _commit(self, commit: QueueCommit) -> str:
@@ -203,6 +206,11 @@ class GroupCluster(Cluster):
             if super().run(min(0.05, end - self.now), until):
                 return True
         return bool(until())
+
+
+def proof_of(owned: OwnedQueue) -> bytes:
+    """What the script takes for the proof of an owner epoch."""
+    return b"proof of %d" % owned.owner_epoch
 
 
 class Reader:

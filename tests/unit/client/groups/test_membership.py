@@ -29,7 +29,7 @@ from logboom.wire.group_messages import (
     GroupRelease,
 )
 from logboom.wire.messages import AnyMessage, Failure, Pull, Watch
-from tests.unit.client.groups.scripted_group import GroupCluster, Reader, fill, numbers
+from tests.unit.client.groups.scripted_group import GroupCluster, Reader, fill, numbers, proof_of
 from tests.unit.client.scripted import BROKERS
 
 
@@ -52,6 +52,36 @@ def test_it_reads_what_it_is_given_and_commits_what_is_acknowledged(cluster: Gro
     pulls = [m for m in cluster.seen if isinstance(m, Pull)]
     owned = cluster.owned[0].owner_epoch
     assert {(pull.group, pull.owner_epoch, pull.queue) for pull in pulls} == {("g", owned, 0)}
+
+
+def test_pulls_have_the_proof_of_the_owner_epoch(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    reader.read(4)
+    pulls = [m for m in cluster.seen if isinstance(m, Pull)]
+    assert {pull.owner_proof for pull in pulls} == {proof_of(cluster.owned[0])}
+    # A reset gives a new epoch, and with it another proof.
+    cluster.give(0, start=20)
+    reader.read(10)
+    last = [m for m in cluster.seen if isinstance(m, Pull)][-1]
+    assert last.owner_proof == proof_of(cluster.owned[0]) != pulls[0].owner_proof
+
+
+def test_a_coordinator_that_is_upgraded_gives_proofs_of_what_a_member_has(
+    cluster: GroupCluster,
+) -> None:
+    cluster.proving = False
+    reader = Reader(cluster)
+    cluster.give(0)
+    reader.read(4)
+    pulls = [m for m in cluster.seen if isinstance(m, Pull)]
+    assert {pull.owner_proof for pull in pulls} == {b""}
+    cluster.proving = True
+    cluster.assigned_version += 1
+    reader.read(26)
+    cluster.run(10)
+    last = [m for m in cluster.seen if isinstance(m, Pull)][-1]
+    assert last.owner_proof == proof_of(cluster.owned[0])
 
 
 def test_commits_come_by_themselves_every_five_seconds(cluster: GroupCluster) -> None:
