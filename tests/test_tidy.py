@@ -140,6 +140,7 @@ SKINS: dict[str, set[str]] = {
     "wire": {
         "accepted_connections",
         "audit_file",
+        "cluster_keys",
         "credentials_file",
         "listener_gate",
         "manifest_file",
@@ -190,8 +191,8 @@ VAGUE_NAMES = {"common", "helpers", "managers", "misc", "utils"}
 ROOMS: dict[str, str] = {
     "wire": """
         backoff base connection_limits endpoints errors event_table group_view hashing http_connections log_levels metric_table names owner_proofs packet_filters private_files process_figures producer_ids refusal_counter server_keys stats
-        access compression copy_receipts exposition group_commands group_owners page_server key_pair listeners log_format settings subscription_messages
-        authenticator connection_info credentials features group_messages head operation_commands operation_messages secret_files sight snapshot_desk survey_messages
+        access compression exposition group_commands group_owners page_server key_pair listeners log_format settings subscription_messages
+        authenticator connection_info copy_receipts credentials features group_messages head operation_commands operation_messages secret_files sight snapshot_desk survey_messages
         packing validation
         cursor_deltas rocksdb_log transactions unpacking
         columns manifest_file message_sizes parking view
@@ -200,7 +201,7 @@ ROOMS: dict[str, str] = {
         access_requirements config_requests frames hello internal_topics
         actor authorizer zap_requests
         acceptor audit_log event_log peer_routes session unfinished_messages
-        accepted_connections audit_file auditor connection_requests listener_gate session_table tls_files
+        accepted_connections audit_file auditor cluster_keys connection_requests listener_gate session_table tls_files
         command_queue node_pages sockets
         credentials_file
     """,

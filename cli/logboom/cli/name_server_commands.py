@@ -16,7 +16,6 @@ from logboom.cli.output import note, show
 from logboom.cli.parameters import Confirmed, KeyFile, NameServer, Output, Servers
 from logboom.cli.progress_bar import progress
 from logboom.client import Client
-from logboom.deploy.cluster_key import read_key
 from logboom.deploy.config_files import load
 from logboom.deploy.detached import folder_of, forget_node
 from logboom.deploy.node_client import NodeClient
@@ -199,7 +198,7 @@ def recover(
 
     restrict_umask()
     found = {config: load(config, NameServerConfig) for config in configs}
-    survivors = {c: examine_stopped(v, read_key(v.cluster_key_file)) for c, v in found.items()}
+    survivors = {config: examine_stopped(each) for config, each in found.items()}
     rows = [
         {
             "name_server": survivor.name,
@@ -230,7 +229,7 @@ def recover(
     question = f"Are {lost} lost for good, and shall {best.name} go on alone?"
     if not (yes or confirmed(question, refusal, "nothing was changed")):
         return
-    gone = go_on_alone(found[config], read_key(found[config].cluster_key_file))
+    gone = go_on_alone(found[config])
     out = f"; {', '.join(gone)} are out of it for good" if gone else ""
     note(
         f"{best.name} is the whole group{out}. Start {best.name}, see that `logboom doctor` is content, and add new name servers under new "

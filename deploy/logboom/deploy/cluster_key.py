@@ -10,12 +10,11 @@ import secrets
 from pathlib import Path
 from typing import Final
 
+from logboom.wire.cluster_keys import KEY_BYTES, read_cluster_keys
 from logboom.wire.errors import StartError
 from logboom.wire.key_pair import SecretBytes
 from logboom.wire.private_files import make_folder
-from logboom.wire.secret_files import read_secret
 
-KEY_BYTES: Final = 32
 MODE: Final = 0o600
 
 
@@ -41,7 +40,7 @@ def ensure_key(path: Path, key: bytes | None = None) -> Path:
 
 
 def read_key(path: Path | str) -> SecretBytes:
-    """Return the key from a key file, or wherever else `read_secret` finds it.
+    """Return the key that is in use from a key file (`wire/cluster_keys.py`).
 
     Raises:
         StartError: BAD_CONFIG; no file is named, it cannot be read, others can read it, or it is
@@ -49,12 +48,4 @@ def read_key(path: Path | str) -> SecretBytes:
     """
     if not path:
         raise StartError("no cluster_key_file in the config: name the file all nodes share")
-    key = SecretBytes(
-        read_secret(path, "the cluster key file", "copy it from another node").strip()
-    )
-    if not key.isascii():
-        raise StartError(f"{path} is no cluster key file: copy it from another node")
-    if len(key) < KEY_BYTES:
-        text = f"the key in {path} is shorter than {KEY_BYTES} characters: copy the whole file"
-        raise StartError(text)
-    return key
+    return read_cluster_keys(path)[0]

@@ -90,7 +90,7 @@ class NameServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The founding members, this one included; for a server that joins: the members it joins.
     Empty: a group of one."""
     cluster_key_file: str = ""
-    """File with the key that all nodes share. (Only the skin reads it.)"""
+    """File with the key that all nodes share, followed as it changes. (Only the skin reads it.)"""
     create: bool = False
     """Found the cluster. A founding member starts with an empty data folder only if this is set, so
     that a lost folder is noticed (R9). A server that is not in `name_servers` joins and does not

@@ -215,7 +215,7 @@ class NameServer:
         )
         # The number of this process; a peer of another one with this Raft id tells them apart by it.
         process = copy(rng).getrandbits(62) | 1
-        identity = Identity(
+        self._identity = identity = Identity(
             config.id, "name-server", process, cluster_key=cluster_key, user=node_user(config.id)
         )
         self.links = RaftLinks(identity, self.raft, rng)
@@ -271,6 +271,11 @@ class NameServer:
         self.acceptor.authorizer.on_refusal = self.auditor.refused_by_rule
         self.skin_figures: Callable[[], FigureTable] = dict
         """Returns the figures of connections and process; the skin sets it."""
+
+    def take_cluster_keys(self, keys: Sequence[bytes]) -> None:
+        """Use the first of these cluster keys from now on, and accept each."""
+        self.acceptor.take_cluster_keys(keys)
+        self._identity.take_cluster_keys(keys)
 
     @property
     def serving(self) -> bool:

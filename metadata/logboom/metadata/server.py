@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import random
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -27,6 +25,7 @@ from logboom.metadata.raft.quorum_recovery import Survivor
 from logboom.metadata.raft.raft_config import RaftConfig, RaftError
 from logboom.wire.actor import Call, Event, Instant
 from logboom.wire.audit_file import AuditFiles
+from logboom.wire.cluster_keys import ClusterKeyFile, key_mark, read_cluster_keys
 from logboom.wire.connection_limits import ConnectionLimits
 from logboom.wire.credentials import known_keys
 from logboom.wire.credentials_file import read_node_credentials
@@ -91,12 +90,16 @@ class NameServerProcess:
         self._pages: PageServer | None = None
         try:
             self.config = _bound(config, self._sockets.endpoints)
-            self._journal = _open_journal(self.config, cluster_key)
+            self._key_file = ClusterKeyFile(config.cluster_key_file, cluster_key)
+            keys_changed = self._key_file.has_changed(time.monotonic())
+            self._journal = _open_journal(self.config, self._key_file.keys)
             try:
                 rng = random.Random(random.SystemRandom().getrandbits(128))
                 self.core = NameServer(
                     self.config, self._journal, rng, cluster_key, _now(), raft_config
                 )
+                if keys_changed:
+                    self.core.take_cluster_keys(self._key_file.keys)
                 self._sockets.kind_of = self.core.acceptor.kind_of
                 self.core.acceptor.is_connected = self._sockets.is_connected
                 self.core.acceptor.inspect = self._sockets.inspect
@@ -204,6 +207,7 @@ class NameServerProcess:
         return {
             **self._process.read(),
             **self._sockets.figures(),
+            **self._key_file.figures(),
             "metrics_endpoint": self.metrics_endpoint,
             "metrics_exposed": int(is_exposed(self.metrics_endpoint, self.config.credentials_file)),
             "data_exposed": exposed(Path(self.config.data)),
@@ -254,6 +258,9 @@ class NameServerProcess:
                 events.append(Call("stop"))
                 log_event("node_stopping")
             now = _now()
+            if self._key_file.has_changed(now.mono):
+                core.take_cluster_keys(self._key_file.keys)
+                self._journal.name_cluster(key_mark(self._key_file.keys[0]))
             effects = core.handle(events, now)
             if self._audit is not None:
                 self._audit.write(core.auditor.log, now)
@@ -281,34 +288,34 @@ class NameServerProcess:
         self._sockets.wake()
 
 
-def examine_stopped(config: NameServerConfig, cluster_key: bytes) -> Survivor:
+def examine_stopped(config: NameServerConfig) -> Survivor:
     """Read how far the journal of a stopped name server goes.
 
     Raises:
         StartError: the name server is running, or its folder cannot be used.
     """
-    return _at_journal(config, cluster_key, quorum_recovery.examine)
+    return _at_journal(config, quorum_recovery.examine)
 
 
-def go_on_alone(config: NameServerConfig, cluster_key: bytes) -> list[str]:
+def go_on_alone(config: NameServerConfig) -> list[str]:
     """Make a stopped name server the whole group; return the ids that are removed for good.
 
     Raises:
         StartError: the name server is running, or its folder cannot be used.
     """
-    return _at_journal(config, cluster_key, quorum_recovery.go_on_alone)
+    return _at_journal(config, quorum_recovery.go_on_alone)
 
 
 def _at_journal(
     config: NameServerConfig,
-    cluster_key: bytes,
     work: Callable[[str, Collection[str], JournalStore], T],
 ) -> T:
     check_config(config)
     if not config.data:
         raise StartError("data is empty: name the folder of the raft journal")
     try:
-        journal = RocksJournal(Path(config.data), config.id, _mark(cluster_key), create=False)
+        mark, *others = map(key_mark, read_cluster_keys(config.cluster_key_file))
+        journal = RocksJournal(Path(config.data), config.id, mark, create=False, former=others)
         try:
             return work(config.id, config.members(), journal)
         finally:
@@ -344,15 +351,12 @@ def _bound(config: NameServerConfig, endpoints: dict[str, str]) -> NameServerCon
     return msgspec.structs.replace(config, name_servers=[alone])
 
 
-def _open_journal(config: NameServerConfig, cluster_key: bytes) -> RocksJournal:
+def _open_journal(config: NameServerConfig, keys: Sequence[bytes]) -> RocksJournal:
     joins = config.id not in config.members()
-    mark = _mark(cluster_key)
-    return RocksJournal(Path(config.data), config.id, mark, create=config.create, joins=joins)
-
-
-def _mark(cluster_key: bytes) -> str:
-    """Derive a mark that tells clusters apart without revealing the key."""
-    return hmac.new(cluster_key, b"data folder", hashlib.sha256).hexdigest()[:16]
+    mark, *others = map(key_mark, keys)
+    return RocksJournal(
+        Path(config.data), config.id, mark, create=config.create, joins=joins, former=others
+    )
 
 
 def _start_error(error: RaftError) -> StartError:

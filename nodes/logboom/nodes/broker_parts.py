@@ -160,6 +160,12 @@ class BrokerParts:
         self.services = self._order_services()
         self.settling = self._order_settling()
 
+    def take_cluster_keys(self, keys: Sequence[bytes]) -> None:
+        """Use the first of these cluster keys from now on, and accept each."""
+        self.acceptor.take_cluster_keys(keys)
+        self.context.links.identity.take_cluster_keys(keys)
+        self._signer.take_cluster_keys(keys)
+
     def _make_maintenance(self) -> Maintenance:
         context, handler, fetchers = self.context, self.replicate_handler, self.fetchers
         trimmer = LogTrimmer(

@@ -68,7 +68,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Name of the machine, if several brokers share it: no two replicas of a queue are placed
     there. Empty: this broker is the only one on its machine."""
     cluster_key_file: str = ""
-    """File with the key that all nodes share. (Only the skin reads it.)"""
+    """File with the key that all nodes share, followed as it changes. (Only the skin reads it.)"""
     memory_bytes: int = 1024 * 1024 * 1024
     """Memory that this broker may use. A reader that is behind by more than 40 % of it is slow."""
     cache_bytes: int = 32 * 1024 * 1024

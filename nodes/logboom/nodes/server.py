@@ -30,6 +30,7 @@ from logboom.nodes.subscriptions.entry_filter import load
 from logboom.nodes.turn import Figures
 from logboom.wire.actor import Call, Effects, Event, Instant, SyncFailed, note
 from logboom.wire.audit_file import AuditFiles
+from logboom.wire.cluster_keys import ClusterKeyFile
 from logboom.wire.connection_limits import ConnectionLimits
 from logboom.wire.credentials import known_keys
 from logboom.wire.credentials_file import read_node_credentials
@@ -77,7 +78,7 @@ class BrokerProcess:
         if not config.data:
             raise StartError("no `data` in the config: name a folder for this broker's store")
         self._config = config
-        self._cluster_key = cluster_key
+        self._key_file = ClusterKeyFile(config.cluster_key_file, cluster_key)
         self._credentials = read_node_credentials(config.credentials_file, config.id)
         self._stopping = False
         self._log_levels = LogLevels()
@@ -168,9 +169,10 @@ class BrokerProcess:
         def core() -> Broker:
             rng = random.Random(secrets.randbits(128))
             incarnation = secrets.token_hex(16)
-            return Broker(
-                self._config, self._storage, rng, incarnation, self._cluster_key, self._plug_ins
-            )
+            keys = self._key_file.keys
+            made = Broker(self._config, self._storage, rng, incarnation, keys[0], self._plug_ins)
+            made.parts.take_cluster_keys(keys)
+            return made
 
         made: Broker | None = None
         try:
@@ -282,6 +284,7 @@ class BrokerProcess:
             **self._process.read(),
             **self._sockets.figures(),
             **self._storage.figures(),
+            **self._key_file.figures(),
             "unsynced_bytes": unsynced,
             "metrics_endpoint": self.metrics_endpoint,
             "metrics_exposed": int(
@@ -342,6 +345,8 @@ class BrokerProcess:
 
     def _handle(self, events: list[Event]) -> Effects:
         self._now = _instant()
+        if self._key_file.has_changed(self._now.mono):
+            self._core.parts.take_cluster_keys(self._key_file.keys)
         try:
             return self._core.handle(events, self._now)
         except DataDamaged as error:

@@ -70,7 +70,7 @@ def test_secrets_stand_in_their_files_alone(caplog: pytest.LogCaptureFixture) ->
             await_end(cluster, name)
             log = cluster.log(name)
             assert "RuntimeError: provoked" in log
-            assert "'_key': ***" in log
+            assert "'_keys': (***,)" in log
             told += log
         assert "a callback of" in caplog.text
         assert "KeyPair(public=" in caplog.text

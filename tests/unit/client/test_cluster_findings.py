@@ -46,6 +46,17 @@ def test_a_second_process_with_a_brokers_id_is_reported() -> None:
     assert "`id`" in finding.fix
 
 
+def test_a_node_that_accepts_two_cluster_keys_is_reported() -> None:
+    view = View(1, True, "c", [], [], [], [], [], None)
+    for other, is_told in (("0ther", True), ("", False)):
+        stats = StatsResult(
+            0, "b", "broker", {"cluster_key": "f1rst", "other_cluster_key": other, "lease": 1}
+        )
+        found = {each.check: each for each in cluster_findings(ClusterStatus(view, {"b": stats}))}
+        assert ("cluster key of b" in found) is is_told
+        assert not is_told or "f1rst and accepts 0ther" in found["cluster key of b"].found
+
+
 def test_a_data_folder_that_others_can_look_into_is_reported_with_the_remedy() -> None:
     stats = StatsResult(0, "b", "broker", {"data_exposed": "/srv/our data", "lease": 1})
     view = View(1, True, "c", [], [], [], [], [], None)

@@ -148,3 +148,14 @@ def test_a_map_says_how_many_entries_it_has(length: int) -> None:
 
 def test_what_is_no_map_has_no_length() -> None:
     assert map_length(b"") == map_length(b"\x90") == -1
+
+
+def test_receipts_of_both_keys_count_while_the_cluster_key_is_changed() -> None:
+    signer = ReceiptSigner(b"old")
+    before = signer.sign("ann", "g", PLACE, MESSAGE, NOW)
+    signer.take_cluster_keys((b"new", b"old"))
+    after = signer.sign("ann", "g", PLACE, MESSAGE, NOW)
+    assert all(signer.proves("ann", "g", copied(each), NOW) for each in (before, after))
+    signer.take_cluster_keys((b"new",))
+    assert not signer.proves("ann", "g", copied(before), NOW)
+    assert signer.proves("ann", "g", copied(after), NOW)

@@ -209,7 +209,10 @@ class Acceptor:
         self.version_max = PROTOCOL_VERSION
         self.max_request_bytes = 0
         """Largest frame that the node accepts, as WELCOME tells it."""
-        self._key = cluster_key
+        self._keys: tuple[bytes, ...] = (cluster_key,)
+        """The cluster key, and that which counts besides while it is changed."""
+        self._proven_by: dict[PeerAddress, bytes] = {}
+        """Session of a holder of the cluster key → the key."""
         self._rng = rng
         self._peers: dict[PeerAddress, PeerSession] = {}
         self._of_kinds: dict[PeerKind, int] = {"client": 0, "broker": 0, "name-server": 0}
@@ -233,6 +236,15 @@ class Acceptor:
         """Returns what the system says of a connection; the skin sets this."""
         self.decided_later: tuple[type[WireMessage], ...] = ()
         """Requests about whose rights their handler decides, since it knows newer rules."""
+
+    def take_cluster_keys(self, keys: Sequence[bytes]) -> None:
+        """Prove this node with the first of these keys from now on, and accept each.
+
+        Sessions of holders of other keys end: their peers greet again.
+        """
+        self._keys = tuple(keys)
+        for address in [peer for peer, key in self._proven_by.items() if key not in self._keys]:
+            self.end(address)
 
     def expel(self, name_servers: Collection[str]) -> None:
         """End the sessions of name servers that were removed from the group for good.
@@ -282,6 +294,7 @@ class Acceptor:
         peer = self._peers.pop(address, None)
         if peer is None:
             return
+        self._proven_by.pop(address, None)
         self._of_kinds[peer.kind] -= 1
         self.stats.counters["sessions_closed"] += 1
         if peer.user:
@@ -457,7 +470,7 @@ class Acceptor:
         while len(self._greetings) >= MAX_GREETINGS:
             del self._greetings[next(iter(self._greetings))]
         self._greetings[address] = _Handshake(hello, nonce, version, now, principal)
-        shown = proof(self._key, "listener", hello.nonce, nonce, hello.client_id)
+        shown = proof(self._keys[0], "listener", hello.nonce, nonce, hello.client_id)
         # The id is not that of HELLO, because a challenge is no answer yet.
         out.sends.append(Send(address, encode(Challenge(0, nonce, shown))))
 
@@ -474,8 +487,12 @@ class Acceptor:
             out.sends.append(Send(address, encode(NeedHello(0))))
             return
         hello = greeting.hello
-        expected = proof(self._key, "dialer", hello.nonce, greeting.nonce, hello.client_id)
-        if not verify_proof(expected, message.proof):
+        found: bytes | None = None
+        for key in self._keys:
+            expected = proof(key, "dialer", hello.nonce, greeting.nonce, hello.client_id)
+            if verify_proof(expected, message.proof):
+                found = key
+        if found is None:
             mend = "give all nodes the same key file"
             if hello.kind == "client":
                 mend = "use the key file that this cluster's nodes have"
@@ -492,6 +509,8 @@ class Acceptor:
             self._turn_away(address, principal, hello, error, out)
             return
         self._open(address, hello, greeting.version, out, now, principal, proven=True)
+        if address in self._peers:
+            self._proven_by[address] = found
 
     def _turn_away(
         self,

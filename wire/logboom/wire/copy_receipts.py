@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
 from logboom.wire.base import Name, Request, WireMessage
+from logboom.wire.key_pair import SecretBytes
 from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX, subscription_of
 
 ATTEMPT_HEADER: Final = "boom-attempt"
@@ -78,14 +80,20 @@ class ReceiptSigner:
     """Makes and checks receipts with a key derived from that of the cluster."""
 
     def __init__(self, cluster_key: bytes) -> None:
-        self._key = hmac.new(cluster_key, b"logboom copies", hashlib.sha256).digest()
+        self._keys: list[SecretBytes] = []
+        self.take_cluster_keys((cluster_key,))
+
+    def take_cluster_keys(self, keys: Sequence[bytes]) -> None:
+        """Sign with the first of these keys from now on, and accept each."""
+        made = (hmac.new(key, b"logboom copies", hashlib.sha256).digest() for key in keys)
+        self._keys = [SecretBytes(key) for key in made]
 
     def sign(
         self, user: str, owner: str, origin: bytes, message: CopiedMessage, wall_ms: int
     ) -> bytes:
         """Return the receipt with which a user may copy a message, at a wall time."""
         time = max(0, wall_ms).to_bytes(_TIME_BYTES, "big")
-        return time + self._mac(time, (user, owner), origin, message)
+        return time + self._mac(self._keys[0], time, (user, owner), origin, message)
 
     def proves(self, user: str, owner: str, message: CopiedMessage, wall_ms: int) -> bool:
         """Return True if a copy has the receipt of its user for its owner, origin and content, and
@@ -94,16 +102,24 @@ class ReceiptSigner:
         time, mac = receipt[:_TIME_BYTES], receipt[_TIME_BYTES:]
         if len(mac) != _MAC_BYTES or abs(wall_ms - int.from_bytes(time, "big")) > VALID_MS:
             return False
-        expected = self._mac(time, (user, owner), message.headers.get(ORIGIN, b""), message)
-        return hmac.compare_digest(expected, mac)
+        origin = message.headers.get(ORIGIN, b"")
+        return any(
+            hmac.compare_digest(self._mac(key, time, (user, owner), origin, message), mac)
+            for key in self._keys
+        )
 
     def _mac(
-        self, time: bytes, of: tuple[str, str], origin: bytes, message: CopiedMessage
+        self,
+        signed_by: bytes,
+        time: bytes,
+        of: tuple[str, str],
+        origin: bytes,
+        message: CopiedMessage,
     ) -> bytes:
         key, value, tag, headers, timestamp_ms = message
         own = sorted(each for each in headers.items() if each[0] not in OWN_HEADERS)
         text = _encode((time, of, origin, key, value, tag, own, timestamp_ms))
-        return hashlib.blake2b(text, key=self._key, digest_size=_MAC_BYTES).digest()
+        return hashlib.blake2b(text, key=signed_by, digest_size=_MAC_BYTES).digest()
 
 
 def parse_origin(origin: bytes) -> tuple[str, int, int] | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -18,9 +19,9 @@ from logboom.wire.messages import OLDEST_VERSION, PROTOCOL_VERSION
 PeerKind: TypeAlias = Literal["client", "broker", "name-server"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Identity:
-    """The sender of HELLO, the same for all connections of one process."""
+    """The sender of HELLO, one for all connections of a process: its keys may change meanwhile."""
 
     client_id: str
     kind: PeerKind = "client"
@@ -31,6 +32,13 @@ class Identity:
     """The user of the credentials, for texts; nodes know it by the key."""
     version_min: int = OLDEST_VERSION
     version_max: int = PROTOCOL_VERSION
+    other_keys: tuple[bytes, ...] = field(default=(), repr=False)
+    """Keys that count besides, while the cluster key is changed."""
+
+    def take_cluster_keys(self, keys: Sequence[bytes]) -> None:
+        """Greet with the first of these keys from now on, and accept each from those who are dialled."""
+        self.cluster_key, *others = keys
+        self.other_keys = tuple(others)
 
 
 def proof(

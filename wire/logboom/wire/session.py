@@ -330,14 +330,19 @@ class Session:
         me = self.identity
         if self.state != "greeting":
             return []
-        expected = proof(me.cluster_key, "listener", self._nonce, message.nonce, me.client_id)
-        if not verify_proof(expected, message.proof):
+        found: bytes | None = None
+        for key in (me.cluster_key, *me.other_keys):
+            expected = proof(key, "listener", self._nonce, message.nonce, me.client_id)
+            if verify_proof(expected, message.proof):
+                found = key
+        if found is None:
             mend = "give all nodes the same cluster key file"
             if me.kind == "client":
                 mend = "use the key file of the cluster that you mean"
             text = f"the node at {self.endpoint} does not hold this cluster's key: {mend}"
             return self._refused(Refused(text, "UNAUTHENTICATED"), now)
-        shown = proof(me.cluster_key, "dialer", self._nonce, message.nonce, me.client_id)
+        # With the key that the listener uses, which may know no other.
+        shown = proof(found, "dialer", self._nonce, message.nonce, me.client_id)
         out.sends.append(Send(self.endpoint, encode(Prove(HELLO_ID, shown))))
         self._said = now
         return []

@@ -83,6 +83,12 @@ def _counters(name: str, counters: Mapping[str, Any]) -> Iterator[CheckResult]:
         found = f"{counters.get('metrics_endpoint')} is HTTP: whoever reaches it reads them"
         fix = 'metrics_listen = "auto" (loopback), or let a firewall pass only Prometheus'
         yield CheckResult(f"metrics of {name}", "warning", found, fix)
+    if other := counters.get("other_cluster_key"):
+        found = (
+            f"it uses {counters.get('cluster_key')} and accepts {other}: the key is being changed"
+        )
+        fix = "go on with the steps once all nodes have these (docs/SECURITY.md, Rotation)"
+        yield CheckResult(f"cluster key of {name}", "warning", found, fix)
     if data := counters.get("data_exposed"):
         fix = f"on its machine: chmod 700 {quote(str(data))} (as root, if it belongs to somebody else)"
         found = f"other users of its machine can look into {data}"

@@ -20,6 +20,7 @@ import os
 import secrets
 import struct
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -69,13 +70,21 @@ class RocksJournal:
     """The journal of one Raft node in one folder. See `JournalStore` for the contract."""
 
     def __init__(
-        self, path: Path, node_id: str, cluster_id: str, *, create: bool, joins: bool = False
+        self,
+        path: Path,
+        node_id: str,
+        cluster_id: str,
+        *,
+        create: bool,
+        joins: bool = False,
+        former: Collection[str] = (),
     ) -> None:
         """Open the folder `path`.
 
         `create` and `joins` allow an empty folder. Only the founding of a cluster may set `create`: a
         member that lost its disk and votes again can undo commits. `joins` is for a Raft id that is
-        new; such a journal does not count before the log names it (see docs/SAFETY.md, R9).
+        new; such a journal does not count before the log names it (see docs/SAFETY.md, R9). The folder may
+        be marked with one of `former` in place of `cluster_id`, which it is marked with then.
 
         Raises:
             JournalError: the folder is missing, damaged, in use, of another node or of a newer
@@ -88,13 +97,15 @@ class RocksJournal:
         self.sync_times = Histogram()
         """Durations of the syncs."""
         identity = _JournalIdentity(FORMAT, node_id, cluster_id)
-        found = _claim(path, identity, create=create or joins)
+        found = _claim(path, identity, former, create=create or joins)
         fresh = found is None
         tighten(path)
         drawn = secrets.token_hex(16)
         if found is None:
             found = msgspec.structs.replace(identity, journal=drawn, joining=joins and not create)
-        self._identity = msgspec.structs.replace(found, journal=found.journal or drawn)
+        self._identity = msgspec.structs.replace(
+            found, cluster=cluster_id, journal=found.journal or drawn
+        )
         (path / "snapshot.new").unlink(missing_ok=True)
         self._db = _open_rocks(path / "journal")
         self._synced_file = os.open(path / "synced", os.O_RDWR | os.O_CREAT, 0o600)
@@ -126,12 +137,18 @@ class RocksJournal:
 
     def end_joining(self) -> None:
         """Note durably that the log names this journal as a member's."""
-        ended = msgspec.structs.replace(self._identity, joining=False)
+        self._become(msgspec.structs.replace(self._identity, joining=False))
+
+    def name_cluster(self, cluster_id: str) -> None:
+        """Note durably by which mark the cluster is known from now on."""
+        self._become(msgspec.structs.replace(self._identity, cluster=cluster_id))
+
+    def _become(self, identity: _JournalIdentity) -> None:
         try:
-            _write_durably(self._path / "identity.json", _json(ended))
+            _write_durably(self._path / "identity.json", _json(identity))
         except OSError as error:
             raise JournalError(f"the folder {self._path} cannot be written: {error}") from error
-        self._identity = ended
+        self._identity = identity
 
     # -- reading ----------------------------------------------------------------------------
 
@@ -306,7 +323,9 @@ class RocksJournal:
             raise self._damaged(str(error)) from error
 
 
-def _claim(path: Path, wanted: _JournalIdentity, *, create: bool) -> _JournalIdentity | None:
+def _claim(
+    path: Path, wanted: _JournalIdentity, former: Collection[str], *, create: bool
+) -> _JournalIdentity | None:
     """Return the identity of a folder of this node; None if it is empty and may be claimed."""
     file = path / "identity.json"
     try:
@@ -329,7 +348,7 @@ def _claim(path: Path, wanted: _JournalIdentity, *, create: bool) -> _JournalIde
             f"the data folder {path} has format {found.format}, this program knows"
             f" {wanted.format}: upgrade it"
         )
-    if found.cluster != wanted.cluster:
+    if found.cluster != wanted.cluster and found.cluster not in former:
         raise JournalError(
             f"the data folder {path} is of cluster {found.cluster}, not {wanted.cluster}: give"
             " the right folder or the right configuration"

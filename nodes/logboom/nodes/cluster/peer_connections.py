@@ -23,6 +23,8 @@ class PeerConnections(Service):
     """The sessions with other nodes; each answer is passed to the callback of its request."""
 
     def __init__(self, identity: Identity, rng: random.Random) -> None:
+        self.identity = identity
+        """Who greets; its keys may change."""
         self._sessions = SessionTable(identity, rng)
 
     def request(

@@ -213,6 +213,20 @@ def test_a_folder_of_another_node_or_cluster_is_refused(tmp_path: Path) -> None:
         RocksJournal(tmp_path / "a", "name-1", "cluster-b", create=False)
 
 
+def test_a_folder_follows_the_mark_of_its_cluster(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    filled(folder, 1).close()
+    RocksJournal(folder, "name-1", "cluster-b", create=False, former=["cluster-a"]).close()
+    with pytest.raises(JournalError, match="is of cluster cluster-b, not cluster-a"):
+        opened(folder)
+    running = RocksJournal(folder, "name-1", "cluster-b", create=False)
+    running.name_cluster("cluster-c")
+    running.close()
+    again = RocksJournal(folder, "name-1", "cluster-c", create=False)
+    assert len(again.load().entries) == 1
+    again.close()
+
+
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     filled(tmp_path / "a", 1).close()
     identity = tmp_path / "a" / "identity.json"
