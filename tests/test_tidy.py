@@ -201,7 +201,7 @@ ROOMS: dict[str, str] = {
         access_requirements config_requests frames hello internal_topics
         actor authorizer zap_requests
         acceptor audit_log event_log peer_routes session unfinished_messages
-        accepted_connections audit_file auditor cluster_keys connection_requests listener_gate session_table tls_files
+        accepted_connections audit_file auditor cluster_keys connection_requests listener_gate quotas session_table tls_files
         command_queue node_pages sockets
         credentials_file
     """,

@@ -130,6 +130,7 @@ from logboom.wire.messages import (
 )
 from logboom.wire.operation_commands import RaiseFeatures
 from logboom.wire.operation_messages import DescribeCluster, PlanBalance, ReportLoad
+from logboom.wire.quotas.throttle import PlainTurn, Throttle
 from logboom.wire.settings import LiveSettings
 from logboom.wire.sight import Sight
 from logboom.wire.stats import FigureTable
@@ -198,6 +199,13 @@ class NameServer:
         )
         self.acceptor.authorizer = self.authorizer
         self.acceptor.decided_later = DECIDED_BY_LEADER
+        self._throttle = Throttle(
+            lambda: self.cluster.access.book,
+            self.acceptor.peer,
+            self.acceptor.recheck,
+            self.acceptor.stats,
+        )
+        self.acceptor.postpones = self._throttle.postpones
         self._started = self._restored = False
         self.raft = RaftNode(
             config.id,
@@ -316,8 +324,11 @@ class NameServer:
             if self.raft.joining and has_joined(self.cluster, self.raft):
                 self.raft.end_joining()
             self._duties.wake(now.mono)
+            turn = PlainTurn(out, now.mono, self.stats)
+            for session, message, batches in self._throttle.release(turn):
+                self._serve(session, message, batches, out)
             for event in events:
-                self._take(event, out)
+                self._take(event, turn)
             self._duties.perform(now)
             self.links.tick(out, now.mono)
             self._newcomers.tick(out, now.mono)
@@ -352,6 +363,7 @@ class NameServer:
             self._newcomers.deadline(),
             self._watch_handler.watches.deadline(),
             self._duties.deadline(),
+            self._throttle.deadline(),
             self._stop_at,
         ]
         return min(at for at in wanted if at is not None)
@@ -379,11 +391,14 @@ class NameServer:
             return self.initial_keys.public_keys_of(name, self.cluster)
         return ()
 
-    def _take(self, event: Event, out: Effects) -> None:
+    def _take(self, event: Event, turn: PlainTurn) -> None:
+        out = turn.out
         match event:
             case Received(peer=PeerAddress() as address, frames=frames, principal=principal):
                 admitted = self.acceptor.admit(address, frames, out, self._now.mono, principal)
-                if admitted is not None:
+                if admitted is not None and (
+                    principal is None or self._throttle.takes(*admitted, turn)
+                ):
                     self._serve(*admitted, out)
             case Received(peer=str() as endpoint, frames=frames):
                 now = self._now.mono
@@ -589,7 +604,9 @@ class NameServer:
             case FinalizeUpgrade():
                 self._feature_levels.finalize(message, partial(self._change_ended, peer, message))
             case ListConnections():
-                listed = list_connections(self.acceptor, message, self._now.mono)
+                listed = list_connections(
+                    self.acceptor, message, self._now.mono, self._throttle.throttled_ms_of
+                )
                 self._reply(out, address, message.id, listed)
             case DescribeConfig():
                 told = describe_config(
@@ -880,6 +897,7 @@ class NameServer:
             left_s = (end_ms - self._time.stamp_ms(self._now.mono)) / 1000
             figures["key_expiry_timestamp_seconds"] = self._now.wall_ms / 1000 + left_s
         figures.update(self.acceptor.figures())
+        figures.update(self._throttle.figures())
         figures.update(
             in_touch=int(self.in_touch),
             watches_held=len(self._watch_handler.watches),

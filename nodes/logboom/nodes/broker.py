@@ -244,8 +244,11 @@ class Broker:
             return
         session, message, turn.batches = admitted
         self._times.arrived(session, message, turn.mono)
-        if session.principal is not None and not self._throttle.takes(*admitted, turn):
-            return
+        if session.principal is not None:
+            served = self._throttle.takes(*admitted, turn)
+            turn.meter = self._throttle.meter
+            if not served:
+                return
         self._serve(session, message, turn)
 
     def _serve(self, session: PeerSession, message: AnyMessage, turn: BrokerTurn) -> None:

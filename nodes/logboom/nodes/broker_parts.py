@@ -21,7 +21,7 @@ from logboom.nodes.maintenance import LogTrimmer, Maintenance
 from logboom.nodes.parking.delayed_handler import DelayedHandler
 from logboom.nodes.parking.recall_handler import RecallHandler
 from logboom.nodes.parking.release_scheduler import ReleaseScheduler
-from logboom.nodes.quotas.throttle import Throttle
+from logboom.nodes.quotas.throttle_service import ThrottleService
 from logboom.nodes.replica_roles import ReplicaRoles
 from logboom.nodes.replication.isr_keeper import IsrKeeper
 from logboom.nodes.replication.loss_reports import LossReports
@@ -58,6 +58,7 @@ from logboom.wire.acceptor import Acceptor
 from logboom.wire.authorizer import Authorizer
 from logboom.wire.copy_receipts import ReceiptSigner
 from logboom.wire.owner_proofs import OwnerProver
+from logboom.wire.quotas.throttle import Throttle
 
 DECISIONS_AT_ONCE: Final = 32
 """Commands about transactions that are in flight to the Raft leader."""
@@ -133,12 +134,13 @@ class BrokerParts:
         self.orphan_aborter = OrphanAborter(context, self.decisions, found)
         self.subscriptions = SubscriptionService(context, appended, found, plug_ins)
         self.throttle = Throttle(
-            context.routes.access,
+            lambda: context.routes.access,
             self.acceptor.peer,
             self.acceptor.recheck,
             context.stats,
             self.subscriptions.keep_attached,
         )
+        self.acceptor.postpones = self.throttle.postpones
         self.coordinator = GroupCoordinator(context, self.pull_handler, prover)
         self.roles = ReplicaRoles(
             context,
@@ -237,7 +239,7 @@ class BrokerParts:
             # A shutdown closes what all others have left open.
             self.shutdown,
             # These do nothing by the clock, or do it when the turn begins or is settled.
-            self.throttle,
+            ThrottleService(self.throttle),
             self.watermarks,
             self.applier,
             self.isr_keeper,

@@ -99,6 +99,8 @@ MAX_NONCE: Final = 64
 """Maximum length of a nonce, in bytes."""
 MAX_STRANGERS_FRAME: Final = SMALL_FRAME
 """Maximum message frame that is decoded without a session, in bytes: HELLO and PROVE are small."""
+MAX_PINGS_PER_S: Final = 10
+"""Pings of a session that are answered in a second; clients and nodes send one."""
 MAX_FRAMES: Final = 64
 """Maximum number of frames in a request. All requests that exist need one message and one batch."""
 CLIENT_COMMANDS: Final = (
@@ -163,10 +165,20 @@ class PeerSession:
 
     user: str = field(init=False)
     """The user, or "" on a listener without keys."""
+    pings_since: float = 0.0
+    """Begin of the second in which its pings are counted."""
+    pings: int = 0
 
     def __post_init__(self) -> None:
         # Every request asks for it.
         self.user = "" if self.principal is None else user_of(self.principal)
+
+    def may_ping(self, now: float) -> bool:
+        """Note a ping; return False if there were too many in this second to answer it."""
+        if now - self.pings_since >= 1.0:
+            self.pings_since, self.pings = now, 0
+        self.pings += 1
+        return self.pings <= MAX_PINGS_PER_S
 
 
 @dataclass(slots=True)
@@ -230,6 +242,10 @@ class Acceptor:
         """Decides on listeners with keys; it knows nobody until its owner sets another."""
         self.on_denial: OnDenial = _ignore
         """Is told of each peer that is not served, for the audit log."""
+        self.postpones: Callable[[PeerSession, AnyMessage, LogboomError, Effects, float], bool] = (
+            lambda *_: False
+        )
+        """Returns True if a user's quota makes a refusal wait: somebody else answers then."""
         self.is_connected: Callable[[PeerAddress], bool] = lambda _: True
         """Returns False if the connection of a session has ended; the skin sets this."""
         self.inspect: Callable[[PeerAddress], ConnectionInfo | None] = lambda _: None
@@ -373,7 +389,8 @@ class Acceptor:
             case _ if peer is None:
                 out.sends.append(Send(address, encode(NeedHello(0))))
             case Ping():
-                out.sends.append(Send(address, encode(Pong(message.id))))
+                if peer.may_ping(now):
+                    out.sends.append(Send(address, encode(Pong(message.id))))
             case _:
                 if principal is None:
                     denied = _denial(peer, message)
@@ -383,10 +400,12 @@ class Acceptor:
                     denied = self.authorizer.refusal(peer, message)
                 if denied is None:
                     return peer, message, frames[1:]
+                self.on_denial(address, principal, peer, message, denied)
                 if isinstance(denied, Unauthenticated):
                     # The key was removed, or its user disabled: nobody is behind this address.
                     self.end(address)
-                self.on_denial(address, principal, peer, message, denied)
+                elif principal is not None and self.postpones(peer, message, denied, out, now):
+                    return None
                 self.stats.count_failure(denied.code)
                 # Who wants no answer gets none.
                 if message.id or principal is None:
@@ -409,6 +428,8 @@ class Acceptor:
         peer = self._peers.get(address)
         if peer is None:
             return Unavailable("the session of this request has ended: greet, and ask again")
+        if isinstance(message, self.decided_later):
+            return self.authorizer.outside(peer)
         return self.authorizer.refusal(peer, message)
 
     def _session_of(self, address: PeerAddress, principal: str | None) -> PeerSession | None:

@@ -1,1 +1,1 @@
-"""Quotas of users: requests beyond them are served late, and none is dropped."""
+"""Quotas of users, as far as brokers alone keep them; `wire.quotas` delays requests at all nodes."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import msgspec
+
 from logboom.nodes.log.keys import Position
 from logboom.wire.access.access_rules import (
     KINDS,
@@ -17,7 +19,9 @@ from logboom.wire.access.access_rules import (
     principal_of,
 )
 from logboom.wire.actor import Effects
-from logboom.wire.messages import Produced, Pulled, Stats
+from logboom.wire.errors import Forbidden
+from logboom.wire.messages import KickConnection, Offsets, Produced, Pulled, Stats
+from logboom.wire.session import Reply
 from logboom.wire.subscription_messages import (
     Delivered,
     Receive,
@@ -184,3 +188,24 @@ def test_open_listeners_have_no_quota() -> None:
     for _ in range(20):
         client.ask(produce(), [batch(value=b"v" * 1_000)])
         assert client.answer().throttled_ms == 0
+
+
+def test_refused_requests_count_and_are_audited_at_once() -> None:
+    rig, client = rig_with(requests_per_s=10)
+    told: list[Reply] = []
+    for _ in range(20):
+        client.ask(Offsets(0, 30_000, "t", [0]))
+        told += client.taken()
+    rig.broker.auditor.log.take()
+    for _ in range(50):
+        client.ask(KickConnection(0, 30_000, "10.0.0.9:7"))
+        told += client.taken()
+    assert not any(isinstance(reply.error, Forbidden) for reply in told)
+    lines = [msgspec.json.decode(line) for line in rig.broker.auditor.log.take()]
+    assert [(line["event"], line["request"]) for line in lines] == [("refused", "kickconnection")]
+    client.ask(produce(), [batch(1, 7, 0, 0)])
+    for _ in range(160):
+        told += client.taken()
+        rig.settle(0.05)
+    codes = [reply.error.code if reply.error else "" for reply in told]
+    assert (codes.count("FORBIDDEN"), len(codes)) == (50, 71)

@@ -1,15 +1,17 @@
-"""One user at one broker: its rates, and its requests that wait for them."""
+"""One user at one node: its rates, and its requests that wait for them."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import Final
 
-from logboom.nodes.quotas.token_bucket import TokenBucket
-from logboom.nodes.quotas.waiting_line import WaitingLine, WaitingRequest
 from logboom.wire.access.access_rules import Quota
-from logboom.wire.messages import Produce, Pull
+from logboom.wire.base import WireMessage
+from logboom.wire.messages import Produce, Propose, Pull, Watch
+from logboom.wire.quotas.token_bucket import TokenBucket
+from logboom.wire.quotas.waiting_line import WaitingLine, WaitingRequest
 from logboom.wire.subscription_messages import Receive
+from logboom.wire.transactions import Decide
 
 NEVER: Final = float("inf")
 
@@ -20,10 +22,27 @@ class Lane(IntEnum):
     PRODUCE = 0
     FETCH = 1
     OTHER = 2
+    APART = 3
+    """WATCH and decisions on transactions, at the rate of requests, but without waiting for others:
+    who is over its quota goes on following, and ends its transactions."""
 
 
-LANES: Final[dict[type, Lane]] = {Produce: Lane.PRODUCE, Pull: Lane.FETCH, Receive: Lane.FETCH}
-"""Request → its lane; all others are in `OTHER`."""
+LANES: Final[dict[type, Lane]] = {
+    Produce: Lane.PRODUCE,
+    Pull: Lane.FETCH,
+    Receive: Lane.FETCH,
+    Watch: Lane.APART,
+}
+"""Request → its lane, but for decisions; all others are in `OTHER`."""
+BATCH_LANES: Final = (Lane.PRODUCE, Lane.FETCH)
+"""Lanes of requests with batches: these wait without an end, and their answers say for how long."""
+
+
+def lane_of(message: WireMessage) -> Lane:
+    """Return the lane of a request."""
+    if isinstance(message, Propose) and isinstance(message.command, Decide):
+        return Lane.APART
+    return LANES.get(type(message), Lane.OTHER)
 
 
 class UserThrottle:
@@ -44,6 +63,7 @@ class UserThrottle:
         self._produce: TokenBucket | None = None
         self._fetch: TokenBucket | None = None
         self._requests: TokenBucket | None = None
+        self._apart: TokenBucket | None = None
 
     @property
     def waiting(self) -> int:
@@ -61,27 +81,30 @@ class UserThrottle:
         self._produce = _changed(self._produce, quota.produce_bytes_per_s, now)
         self._fetch = _changed(self._fetch, quota.fetch_bytes_per_s, now)
         self._requests = _changed(self._requests, quota.requests_per_s, now)
+        self._apart = _changed(self._apart, quota.requests_per_s, now)
         self.limited = any((self._produce, self._fetch, self._requests))
 
     def wait_s(self, lane: Lane, now: float) -> float:
         """Return the seconds until the next request of a lane may be served; 0.0: it may now."""
-        wait_s = 0.0 if self._requests is None else self._requests.wait_s(now)
-        bucket = self._bucket(lane)
+        requests, bucket = self._requests_of(lane), self._bucket(lane)
+        wait_s = 0.0 if requests is None else requests.wait_s(now)
         return wait_s if bucket is None else max(wait_s, bucket.wait_s(now))
 
     def outlook_s(self, lane: Lane, now: float) -> float:
         """Estimate the seconds until a new request of a lane would be served."""
         line, wait_s = self.lines[lane], self.wait_s(lane, now)
-        if self._requests is not None:
-            wait_s = max(wait_s, len(line) / self._requests.rate_per_s)
+        requests = self._requests_of(lane)
+        if requests is not None:
+            wait_s = max(wait_s, len(line) / requests.rate_per_s)
         if lane is Lane.PRODUCE and self._produce is not None:
             wait_s += line.waiting_bytes / self._produce.rate_per_s
         return wait_s
 
     def charge(self, request: WaitingRequest, lane: Lane, now: float) -> None:
         """Charge a request that is served now."""
-        if self._requests is not None:
-            self._requests.take(1, now)
+        requests = self._requests_of(lane)
+        if requests is not None:
+            requests.take(1, now)
         if lane is Lane.PRODUCE and self._produce is not None:
             self._produce.take(request.size, now)
         if self._fetch is not None and isinstance(request.message, Pull):
@@ -99,6 +122,9 @@ class UserThrottle:
         return min(
             (now + self.wait_s(lane, now) for lane in Lane if self.lines[lane]), default=NEVER
         )
+
+    def _requests_of(self, lane: Lane) -> TokenBucket | None:
+        return self._apart if lane is Lane.APART else self._requests
 
     def _bucket(self, lane: Lane) -> TokenBucket | None:
         if lane is Lane.PRODUCE:

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from logboom.nodes.quotas import throttle as throttle_module
-from logboom.nodes.quotas.throttle import EXEMPT, Throttle
 from logboom.nodes.turn import BrokerTurn
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.access.access_book import AccessBook
 from logboom.wire.access.access_rules import AccessView, Quota, UserView
 from logboom.wire.actor import Instant, PeerAddress
 from logboom.wire.base import WireMessage
+from logboom.wire.commands import Barrier
 from logboom.wire.errors import Forbidden, LogboomError, NotLeader
 from logboom.wire.frames import decode
 from logboom.wire.group_messages import GroupCommit, GroupHeartbeat
@@ -25,12 +24,17 @@ from logboom.wire.messages import (
     Offsets,
     Produce,
     Produced,
+    Propose,
     Pull,
     Pulled,
     Throttled,
+    Watch,
 )
+from logboom.wire.quotas import throttle as throttle_module
+from logboom.wire.quotas.throttle import EXEMPT, Throttle
 from logboom.wire.stats import Statistics
 from logboom.wire.subscription_messages import Receive, SettleMessages
+from logboom.wire.transactions import Decide
 
 KB = 1_000
 
@@ -48,7 +52,7 @@ class Bench:
         """Requests that may not be served any more."""
         self.stats = Statistics()
         self.throttle = Throttle(
-            self.book,
+            lambda: self.book,
             self.sessions.get,
             lambda _, message: self.revoked.get(message.id),
             self.stats,
@@ -84,6 +88,14 @@ class Bench:
             self.serve(session, message, size, turn)
         self.close(turn)
         return taken
+
+    def refused_late(self, session: PeerSession, message: AnyMessage) -> bool:
+        """A request arrives that is to be refused; True if the answer waits."""
+        turn = self.turn()
+        error = Forbidden("no rule allows it", verb="read", kind="topic", name="t")
+        late = self.throttle.postpones(session, message, error, turn.out, self.now)
+        self.close(turn)
+        return late
 
     def run(self, seconds: float) -> None:
         """Let time pass, with a turn whenever one is wanted."""
@@ -137,6 +149,10 @@ def receive(number: int) -> Receive:
     return Receive(number, 30_000, "t", 0, "s", "c1", 1, number, 100, 1 << 20, 1_000)
 
 
+def watch(number: int) -> Watch:
+    return Watch(number, 5_000, -1, None, 0)
+
+
 def offsets(number: int, timeout_ms: int = 5_000) -> Offsets:
     return Offsets(number, timeout_ms, "t", [0])
 
@@ -172,7 +188,7 @@ def test_a_minute_of_producing_keeps_the_rate_loses_nothing_and_keeps_the_order(
     assert len(answers) == 300
     waited = sum(answer.throttled_ms for answer in answers)
     assert waited > 1_000
-    assert bench.throttle.figures(bench.now)["throttle_ms.ann"] == waited
+    assert bench.throttle.figures()["throttle_ms.ann"] == waited
 
 
 def test_fetched_bytes_are_charged_when_they_are_sent() -> None:
@@ -212,6 +228,42 @@ def test_signs_of_life_commits_and_acknowledgements_never_wait(kind: type[WireMe
     values: dict[str, Any] = {**dict.fromkeys(kind.__struct_fields__), "timeout_ms": 1_000}
     message: Any = kind(**{**values, "id": 77})
     assert all(bench.ask(session, message) for _ in range(100))
+
+
+def test_watches_and_decisions_count_by_themselves() -> None:
+    bench = Bench(Quota(requests_per_s=10))
+    session = bench.connect("a")
+    for number in range(1, 50):
+        bench.ask(session, offsets(number))
+    assert bench.ask(session, watch(100)), "who is over its quota goes on following"
+    decided = Decide("app", -1, 1, 1, False, [], [], 0)
+    assert bench.ask(session, Propose(101, 5_000, "", 0, decided))
+    taken = [bench.ask(session, watch(number)) for number in range(200, 230)]
+    assert taken.count(True) < 12, "but not without end"
+    assert not bench.ask(session, Propose(300, 5_000, "", 0, Barrier()))
+    bench.run(3)
+    assert sum(isinstance(each, Watch) for *_, each, _ in bench.served) == 31
+
+
+def test_a_refused_request_counts_and_its_answer_waits_like_one() -> None:
+    bench = Bench(Quota(requests_per_s=10))
+    session = bench.connect("a")
+    begin = bench.now
+    late = [number for number in range(1, 51) if bench.refused_late(session, watch(number))]
+    assert len(late) >= 38
+    assert not bench.ask(session, offsets(100)), "it waits behind them"
+    bench.run(5)
+    told = [message for _, message in bench.sent if isinstance(message, Failure)]
+    assert [message.id for message in told] == late
+    assert {message.code for message in told} == {"FORBIDDEN"}
+    assert [message.id for *_, message, _ in bench.served] == [100]
+    assert bench.served[-1][0] - begin > 3.5
+
+
+def test_refusals_of_users_without_a_rate_do_not_wait() -> None:
+    bench = Bench(Quota())
+    session = bench.connect("a")
+    assert not any(bench.refused_late(session, watch(number)) for number in range(1, 51))
 
 
 def test_nodes_have_no_quota() -> None:
@@ -361,10 +413,10 @@ def test_a_message_that_waits_counts_with_its_frame(monkeypatch: pytest.MonkeyPa
         bench.ask(session, Offsets(number, 60_000, "t" * 30 * KB, [0]))
     # Two are served at once, and three have room.
     assert [m.id for m in bench.told(Failure)] == [6]
-    assert 90 * KB < float(bench.throttle.figures(bench.now)["throttled_bytes"]) < 100 * KB
+    assert 90 * KB < float(bench.throttle.figures()["throttled_bytes"]) < 100 * KB
     bench.run(10.0)
     assert [m.id for _, _, m, _ in bench.served] == [1, 2, 3, 4, 5]
-    assert bench.throttle.figures(bench.now)["throttled_bytes"] == 0
+    assert bench.throttle.figures()["throttled_bytes"] == 0
 
 
 def test_a_larger_copy_of_a_waiting_request_needs_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,7 +429,7 @@ def test_a_larger_copy_of_a_waiting_request_needs_room(monkeypatch: pytest.Monke
     for number in (2, 3, 4):
         bench.ask(session, produce(number), 45 * KB)
     assert [m.id for m in bench.told(Failure)] == [4]
-    assert float(bench.throttle.figures(bench.now)["throttled_bytes"]) < 100 * KB
+    assert float(bench.throttle.figures()["throttled_bytes"]) < 100 * KB
 
 
 def test_all_users_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

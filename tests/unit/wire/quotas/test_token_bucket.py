@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.nodes.quotas.token_bucket import BURST_S, SOON_S, TokenBucket
+from logboom.wire.quotas.token_bucket import BURST_S, SOON_S, TokenBucket
 
 
 @settings(deadline=None)

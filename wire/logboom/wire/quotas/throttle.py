@@ -1,4 +1,4 @@
-"""The quotas of users at one broker: requests beyond them wait here, and are answered late.
+"""The quotas of users at one node: requests beyond them wait here, and are answered late.
 
 A request that waits is not served yet: nothing of it is written or read. It is served as soon as
 none of its user's buckets is overdrawn, so the window of a throttled peer is what a bucket holds:
@@ -9,15 +9,12 @@ deadlines begin anew. Requests without a quota pass by at the cost of one compar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from logboom.nodes.quotas.user_throttle import LANES, NEVER, Lane, UserThrottle
-from logboom.nodes.quotas.waiting_line import WaitingRequest
-from logboom.nodes.turn import BrokerTurn, Figures, Service
-from logboom.wire.acceptor import PeerSession
+from logboom.wire.acceptor import PeerSession, error_frames
 from logboom.wire.access.access_book import AccessBook
 from logboom.wire.access.access_rules import is_node_user
-from logboom.wire.actor import PeerAddress, Send
+from logboom.wire.actor import Effects, PeerAddress, Send
 from logboom.wire.base import WireMessage
 from logboom.wire.errors import LogboomError, Unavailable
 from logboom.wire.frames import Frame, encode
@@ -39,8 +36,9 @@ from logboom.wire.messages import (
     Replicate,
     Stats,
     Throttled,
-    Watch,
 )
+from logboom.wire.quotas.user_throttle import BATCH_LANES, NEVER, Lane, UserThrottle, lane_of
+from logboom.wire.quotas.waiting_line import WaitingRequest
 from logboom.wire.stats import Statistics
 from logboom.wire.subscription_messages import Delivered, Detach, Receive, SettleMessages
 from logboom.wire.transactions import AwaitDecided, CheckHalves, EndHalf
@@ -63,11 +61,10 @@ EXEMPT: Final[frozenset[type[WireMessage]]] = frozenset(
         Replicate,
         SettleMessages,
         Stats,
-        Watch,
     }
 )
-"""Requests that never wait: signs of life, what ends or confirms work, metadata, replication, and
-what an administrator needs in trouble."""
+"""Requests that never wait: signs of life, what ends or confirms work, replication, and what an
+administrator needs in trouble."""
 MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
 """Bytes of one user's requests that may wait; further ones are refused and have to be repeated."""
 MAX_WAITING: Final = 10_000
@@ -95,6 +92,39 @@ MAX_SHOWN: Final = 100
 """Users in STATS, those that have waited longest."""
 
 
+class ThrottledTurn(Protocol):
+    """One turn of a node, as its throttle sees it."""
+
+    @property
+    def mono(self) -> float:
+        """The monotonic time."""
+        ...
+
+    @property
+    def out(self) -> Effects:
+        """The effects."""
+        ...
+
+    def refuse(self, address: PeerAddress, number: int, error: LogboomError) -> None:
+        """Answer request `number` with an error. Number 0 wants no answer."""
+        ...
+
+
+class PlainTurn:
+    """A turn of a node that notes nothing else of what it answers."""
+
+    def __init__(self, out: Effects, now: float, stats: Statistics) -> None:
+        self.out = out
+        self.mono = now
+        self._stats = stats
+
+    def refuse(self, address: PeerAddress, number: int, error: LogboomError) -> None:
+        """Answer request `number` with an error. Number 0 wants no answer."""
+        self._stats.count_failure(error.code)
+        if number:
+            self.out.sends.append(Send(address, error_frames(number, error)))
+
+
 class Released(NamedTuple):
     """A request that has waited, and is served now."""
 
@@ -118,25 +148,26 @@ class _Peer:
         """When it was told of waiting requests, and to send nothing that is not answered."""
 
 
-class Throttle(Service):
+class Throttle:
     """All users that are connected with a key, and their waiting requests."""
 
     def __init__(
         self,
-        book: AccessBook,
+        books: Callable[[], AccessBook],
         find_session: Callable[[PeerAddress], PeerSession | None],
         recheck: Callable[[PeerAddress, WireMessage], LogboomError | None],
         stats: Statistics,
-        keep_attached: Callable[[Receive, float], None],
+        keep_attached: Callable[[Receive, float], None] = lambda _message, _now: None,
     ) -> None:
         """Create a throttle without users.
 
         Args:
+            books: returns the newest copy of users and rules.
             find_session: returns the session at an address.
             recheck: returns why a request that has waited may not be served any more, or None.
             keep_attached: called with a waiting Receive and the time, while its connection is alive.
         """
-        self._book = book
+        self._books = books
         self._find_session = find_session
         self._recheck = recheck
         self._stats = stats
@@ -154,7 +185,7 @@ class Throttle(Service):
         """What has to see the answers: nothing, while no peer has a key."""
         return self if self._peers else None
 
-    def figures(self, now: float) -> Figures:
+    def figures(self) -> dict[str, int]:
         """Return how much waits, and for how long users have waited."""
         totals = [(user.throttled_ms, user.user) for user in self._users.values()]
         shown = sorted((each for each in totals if each[0]), reverse=True)[:MAX_SHOWN]
@@ -180,30 +211,33 @@ class Throttle(Service):
         session: PeerSession,
         message: AnyMessage,
         batches: Sequence[Frame],
-        turn: BrokerTurn,
+        turn: ThrottledTurn,
+        refusal: LogboomError | None = None,
     ) -> bool:
         """Return True if a request is to be served now. Otherwise it waits, or was refused.
 
-        The session must be of a user.
+        The session must be of a user. `refusal` is the answer, if the request is not to be served at
+        all: it counts, too, and its answer waits like one.
         """
         now = turn.mono
         peer = self._peers.get(session.address)
         if peer is None or peer.principal != session.principal:
             peer = self._meet(session, now)
-            turn.meter = self.meter
         user = peer.user
-        if user.version != self._book.version:
+        if user.version != self._books().version:
             self._follow(user, now)
-        if type(message) in EXEMPT:
+        if type(message) in EXEMPT and refusal is None:
             return True
         if not user.limited and not user.waiting:
             # Those that wait, though the limit is gone, have to leave first.
             return True
-        lane = LANES.get(type(message), Lane.OTHER)
+        lane = Lane.OTHER if refusal is not None else lane_of(message)
         line = user.lines[lane]
         timeout_s = getattr(message, "timeout_ms", 0) / 1000
         size = sum(map(len, batches))
-        request = WaitingRequest(session, message, batches, size, now, now + timeout_s)
+        request = WaitingRequest(
+            session, message, batches, size, now, now + timeout_s, refusal=refusal
+        )
         if not line and not user.wait_s(lane, now):
             user.charge(request, lane, now)
             return True
@@ -219,6 +253,17 @@ class Throttle(Service):
             return False
         self._refuse(request, lane, user, turn)
         return False
+
+    def postpones(
+        self,
+        session: PeerSession,
+        message: AnyMessage,
+        refusal: LogboomError,
+        out: Effects,
+        now: float,
+    ) -> bool:
+        """Return True if a request's refusal waits (`Acceptor.postpones`)."""
+        return not self.takes(session, message, (), PlainTurn(out, now, self._stats), refusal)
 
     def _meet(self, session: PeerSession, now: float) -> _Peer:
         if now - self._pruned >= PRUNE_EVERY_S:
@@ -238,15 +283,16 @@ class Throttle(Service):
                 del self._peers[address]
         present = {peer.user.user for peer in self._peers.values()} | set(self._waiting)
         for name in [name for name in self._users if name not in present]:
-            if name not in self._book.users:
+            if name not in self._books().users:
                 del self._users[name]
 
     def _follow(self, user: UserThrottle, now: float) -> None:
         # Nodes have no quota.
+        book = self._books()
         if user.user:
-            user.follow(self._book.quota_of(user.user), self._book.version, now)
+            user.follow(book.quota_of(user.user), book.version, now)
         else:
-            user.version = self._book.version
+            user.version = book.version
 
     def _waiting_bytes(self) -> int:
         return sum(user.waiting_bytes for user in self._waiting.values())
@@ -271,7 +317,7 @@ class Throttle(Service):
         )
 
     def _refuse(
-        self, request: WaitingRequest, lane: Lane, user: UserThrottle, turn: BrokerTurn
+        self, request: WaitingRequest, lane: Lane, user: UserThrottle, turn: ThrottledTurn
     ) -> None:
         """Refuse a request for which there is no room or no time; it has to be repeated."""
         self._stats.count("throttle_refusals")
@@ -287,7 +333,7 @@ class Throttle(Service):
 
     # ── releases ────────────────────────────────────────────────────────────────────────────────
 
-    def release(self, turn: BrokerTurn) -> Iterator[Released]:
+    def release(self, turn: ThrottledTurn) -> Iterator[Released]:
         """Yield the requests whose wait is over, in their order; each is served before the next.
 
         What a request fetches is charged while it is served.
@@ -296,7 +342,7 @@ class Throttle(Service):
         if now < self._due:
             return
         for name, user in list(self._waiting.items()):
-            if user.version != self._book.version:
+            if user.version != self._books().version:
                 self._follow(user, now)
             for lane in Lane:
                 line = user.lines[lane]
@@ -305,12 +351,14 @@ class Throttle(Service):
                     session = self._current_session(request)
                     if session is None:
                         continue  # nobody waits for an answer
-                    revoked = self._recheck(session.address, request.message)
+                    revoked = request.refusal or self._recheck(session.address, request.message)
                     if revoked is not None:
+                        if request.refusal is not None:
+                            user.charge(request, lane, now)
                         turn.refuse(session.address, request.message.id, revoked)
                         continue
                     user.charge(request, lane, now)
-                    self._note(request, user, now)
+                    self._note(request, user, lane, now)
                     yield Released(session, request.message, request.batches)
             if not user.waiting:
                 del self._waiting[name]
@@ -321,7 +369,7 @@ class Throttle(Service):
             default=NEVER,
         )
 
-    def _note(self, request: WaitingRequest, user: UserThrottle, now: float) -> None:
+    def _note(self, request: WaitingRequest, user: UserThrottle, lane: Lane, now: float) -> None:
         waited_ms = max(1, round((now - request.since) * 1000))
         user.throttled_ms += waited_ms
         self._stats.count("throttled")
@@ -329,12 +377,12 @@ class Throttle(Service):
         peer = self._peers.get(request.session.address)
         if peer is not None:
             peer.throttled_ms += waited_ms
-            if request.message.id:
+            if request.message.id and lane in BATCH_LANES:
                 if len(peer.waits) >= MAX_NOTED:
                     del peer.waits[next(iter(peer.waits))]
                 peer.waits[request.message.id] = waited_ms
 
-    def _tick(self, turn: BrokerTurn) -> None:
+    def _tick(self, turn: ThrottledTurn) -> None:
         """Look at all waiting requests: some cannot wait longer, of others the peers are told."""
         now = self._ticked = turn.mono
         for name, user in list(self._waiting.items()):
@@ -354,13 +402,13 @@ class Throttle(Service):
                 del self._waiting[name]
 
     def _may_wait(
-        self, request: WaitingRequest, user: UserThrottle, lane: Lane, turn: BrokerTurn
+        self, request: WaitingRequest, user: UserThrottle, lane: Lane, turn: ThrottledTurn
     ) -> bool:
         """Return True if a request goes on waiting; it may be refused here."""
         session = self._current_session(request)
         if session is None:
             return False
-        if lane is Lane.OTHER and request.deadline - LAST_MOMENT_S <= turn.mono:
+        if lane not in BATCH_LANES and request.deadline - LAST_MOMENT_S <= turn.mono:
             self._refuse(request, lane, user, turn)
             return False
         if isinstance(request.message, Receive) and turn.mono - session.heard < DEAD_S:
@@ -396,6 +444,6 @@ class Throttle(Service):
             peer.waits.pop(number, None)
 
 
-def _notify(address: PeerAddress, numbers: list[int], wait_s: float, turn: BrokerTurn) -> None:
+def _notify(address: PeerAddress, numbers: list[int], wait_s: float, turn: ThrottledTurn) -> None:
     notice = Throttled(0, int(wait_s * 1000) + 1, numbers)
     turn.out.sends.append(Send(address, encode(notice)))

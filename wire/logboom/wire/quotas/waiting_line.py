@@ -8,6 +8,7 @@ from typing import Final
 
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress
+from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.messages import AnyMessage
 
@@ -29,6 +30,8 @@ class WaitingRequest:
     """Monotonic seconds after which its sender does not wait, unless it is told to."""
     frame_bytes: int = 0
     """Bytes of its message frame, which costs no quota, but memory: tags may take megabytes."""
+    refusal: LogboomError | None = None
+    """What it is answered in its turn, if it is not to be served."""
 
     @property
     def held_bytes(self) -> int:

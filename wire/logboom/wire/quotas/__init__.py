@@ -1,0 +1,1 @@
+"""Quotas of users: requests beyond them are served late, and none is dropped."""
