@@ -88,13 +88,16 @@ check: $(BASE) ## lint, format and types, and that what is generated is up to da
 	.venv/bin/python client/generate_blocking.py --check
 	.venv/bin/python wire/generate_metrics_page.py --check
 	.venv/bin/python wire/generate_log_page.py --check
+release-check: $(BASE) $(BROWSER) $(if $(NOSPARK),,$(SPARK)) .release/stamp ## known faults and licences of all dependencies; needs the advisories of PyPI
+	@.venv/bin/python requirements/release_check.py $(if $(NOSPARK),$(filter-out %/spark.lock,$(wildcard requirements/*.lock)))
 build: .build/stamp ## build the wheel into dist/, with nothing but Python
 	.build/bin/hatchling build -t wheel
 clean: ## remove dist/ and caches; .venv and the data in .logboom stay
-	rm -rf dist .build .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf dist .build .release .hypothesis .mypy_cache .pytest_cache .ruff_cache
 lock: ## pin the dependencies again (needs uv)
 	$(LOCK) --upgrade --extra node --extra cli --extra backup --extra console --extra tracing --group dev pyproject.toml -o requirements/base.lock
 	$(LOCK) --group build -c requirements/base.lock -o requirements/build.lock
+	$(LOCK) --upgrade --group release -o requirements/release.lock
 	$(LOCK) --upgrade --group browser -c requirements/base.lock -o requirements/browser.lock
 	$(LOCK) --upgrade bench/rivals/clients.in -o bench/rivals/clients.lock
 	$(LOCK) --upgrade --extra spark -c requirements/base.lock pyproject.toml -o requirements/spark.lock
@@ -111,6 +114,11 @@ $(BASE): requirements/base.lock pyproject.toml
 	$(PYTHON) -m venv .build
 	.build/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/build.lock
 	@touch $@
+.release/stamp: requirements/release.lock
+	@$(CHECK_PYTHON)
+	$(PYTHON) -m venv .release
+	.release/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/release.lock
+	@touch $@
 $(SPARK): requirements/spark.lock $(BASE)
 	@java -version 2>/dev/null || { echo 'Spark needs Java: sudo apt-get install openjdk-17-jre-headless (without Spark: make test NOSPARK=1)' >&2; exit 1; }
 	$(PIP) install --require-hashes -r requirements/spark.lock
@@ -118,4 +126,4 @@ $(SPARK): requirements/spark.lock $(BASE)
 $(BROWSER): requirements/browser.lock $(BASE)
 	$(PIP) install --require-hashes -r requirements/browser.lock
 	@touch $@
-.PHONY: help setup demo pictures cluster stop status logs test verify $(PARTS) chaos bench bench-rivals generate check build clean lock
+.PHONY: help setup demo pictures cluster stop status logs test verify $(PARTS) chaos bench bench-rivals generate check release-check build clean lock
