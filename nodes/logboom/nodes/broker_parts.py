@@ -34,6 +34,7 @@ from logboom.nodes.requests.backup_handler import BackupHandler
 from logboom.nodes.requests.client_watch_handler import ClientWatchHandler
 from logboom.nodes.requests.copy_checks import CopyChecker
 from logboom.nodes.requests.produce_handler import ProduceHandler
+from logboom.nodes.requests.producer_shares import ProducerShares
 from logboom.nodes.requests.pull_handler import PullHandler
 from logboom.nodes.requests.restore_handler import RestoreHandler
 from logboom.nodes.salvage.restored_queues import RestoredQueues
@@ -124,7 +125,8 @@ class BrokerParts:
         self.compactor = Compactor(context, found, self.fetchers.name_anew)
         self._signer = ReceiptSigner(cluster_key)
         copies = CopyChecker(context, self._signer)
-        self.produce_handler = ProduceHandler(context, copies, refusal, appended)
+        self._producers = ProducerShares(context, self.replicate_handler)
+        self.produce_handler = ProduceHandler(context, copies, self._producers, refusal, appended)
         prover = OwnerProver(cluster_key)
         self.pull_handler = PullHandler(context, self.repair, prover, self.compactor.broken)
         self.release_scheduler = ReleaseScheduler(context, appended, found)
@@ -174,7 +176,13 @@ class BrokerParts:
             context, handler, self.repair, self.compactor, self.subscriptions.refresh
         )
         return Maintenance(
-            context, handler, self.produce_handler, self.isr_keeper, fetchers, trimmer
+            context,
+            handler,
+            self.produce_handler,
+            self._producers,
+            self.isr_keeper,
+            fetchers,
+            trimmer,
         )
 
     def _make_watermarks(self) -> HighWatermarks:

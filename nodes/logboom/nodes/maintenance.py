@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.compaction.compactor import Compactor
 from logboom.nodes.log.keys import Position
@@ -21,10 +19,10 @@ from logboom.nodes.replication.replica_fetcher import ReplicaFetchers
 from logboom.nodes.replication.replica_repair import ReplicaRepair
 from logboom.nodes.replication.replicate_handler import ReplicateHandler
 from logboom.nodes.requests.produce_handler import ProduceHandler
+from logboom.nodes.requests.producer_shares import ProducerShares
 from logboom.nodes.turn import BrokerTurn, Service
 from logboom.wire.actor import note
 from logboom.wire.errors import DamagedBatch, DataDamaged
-from logboom.wire.head import ControlKind
 
 ROUND_INTERVAL_S: Final = 0.5
 """Seconds between two rounds."""
@@ -49,6 +47,7 @@ class Maintenance(Service):
         context: BrokerContext,
         replicate_handler: ReplicateHandler,
         produce_handler: ProduceHandler,
+        producers: ProducerShares,
         isr: IsrKeeper,
         fetchers: ReplicaFetchers,
         trimmer: LogTrimmer,
@@ -61,6 +60,7 @@ class Maintenance(Service):
         self._stats = context.stats
         self._replicate_handler = replicate_handler
         self._produce_handler = produce_handler
+        self._producers = producers
         self._isr = isr
         self._fetchers = fetchers
         self._trimmer = trimmer
@@ -145,7 +145,7 @@ class Maintenance(Service):
         before_ms = turn.now.wall_ms - expiry_ms
         found, self._idle = self._idle, {}
         for replica in self._queues.led.values():
-            if replica.leading is None or not may_append(replica, replica.leading):
+            if not replica.may_append:
                 continue
             gone: list[int] = []
             # A clock that was ahead gave times of the future: how old these are, only ours can tell.
@@ -157,15 +157,7 @@ class Maintenance(Service):
                 if turn.mono - since >= idle_s and len(gone) < EXPIRED_AT_ONCE:
                     gone.append(producer)
             if gone:
-                self._forget_producers(replica, gone, turn)
-
-    def _forget_producers(self, replica: Replica, producers: list[int], turn: BrokerTurn) -> None:
-        body = msgspec.msgpack.encode(producers)
-        replica.append_control(
-            ControlKind.PRODUCER_EXPIRY, body, turn.now.wall_ms, turn.writes, self._queues.cache
-        )
-        self._queues.touch(replica)
-        self._replicate_handler.appended(replica)
+                self._producers.forget(replica, gone, turn)
 
 
 class LogTrimmer:
@@ -304,8 +296,3 @@ class LogTrimmer:
             return None
         stage_removal(turn.writes, *replica.key, record, replica.index)
         return record
-
-
-def may_append(replica: Replica, leading: Leadership) -> bool:
-    """True if the leader may append entries of its own."""
-    return replica.damage is None and not replica.restoring and leading.enough_in_sync

@@ -143,6 +143,8 @@ class Leadership:
         """The same of recalled batches."""
         self.relocating: set[Position] = set()
         """The same of batches that were relocated to the log's end, and are still parked there."""
+        self.producers: dict[str, dict[int, float]] = {}
+        """User → producers that it used in this epoch, in order of the last use, with its time."""
         self.decided = 0
         """Number of the last decision whose DECIDED entry was appended, or resumed, in this epoch.
         """

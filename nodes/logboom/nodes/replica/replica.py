@@ -310,6 +310,12 @@ class Replica:
     # ── the high watermark ──────────────────────────────────────────────────────────────────────
 
     @property
+    def may_append(self) -> bool:
+        """True if this broker leads the queue and may append entries of its own."""
+        leads = self.leading is not None and self.leading.enough_in_sync
+        return leads and self.damage is None and not self.restoring
+
+    @property
     def readable(self) -> Position:
         """How far readers see: the HW, or the start of a release that is committed only in part."""
         return self.parked.readable(self.hw)

@@ -20,6 +20,7 @@ from logboom.nodes.replica.request_errors import (
     not_leader,
 )
 from logboom.nodes.requests.copy_checks import CopyChecker
+from logboom.nodes.requests.producer_shares import ProducerShares
 from logboom.nodes.requests.transaction_checks import check_open, check_transaction
 from logboom.nodes.turn import BrokerTurn, Handler, Service
 from logboom.wire.acceptor import PeerSession
@@ -49,6 +50,7 @@ class ProduceHandler(Service):
         self,
         context: BrokerContext,
         copies: CopyChecker,
+        producers: ProducerShares,
         refusal: Callable[[Replica], LogboomError],
         appended: Callable[[Replica], None],
     ) -> None:
@@ -57,10 +59,12 @@ class ProduceHandler(Service):
         Args:
             context: what all parts of the broker share.
             copies: checks what is sent to topics of retries and dead letters.
+            producers: bounds the producers of each user.
             refusal: builds the answer to a producer of a damaged queue.
             appended: called when a queue's log grew.
         """
         self._copies = copies
+        self._producers = producers
         self._me = context.me
         self._queues = context.queues
         self._routes = context.routes
@@ -143,6 +147,8 @@ class ProduceHandler(Service):
                 )
                 self.wait(replica, leading, waiting, message.acks, turn)
                 return
+            if peer.user:
+                self._producers.use(peer.user, head.producer_id, replica, leading, turn)
         if self._space.check(turn.mono):
             raise self._space.refusal()
         if topic.owner:
