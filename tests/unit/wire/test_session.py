@@ -7,6 +7,7 @@ import pytest
 
 from logboom.wire.acceptor import (
     IDLE,
+    MAX_BEYOND_QUOTA,
     MAX_CLIENT_ID,
     MAX_CREDENTIALS,
     MAX_FRAMES,
@@ -15,7 +16,10 @@ from logboom.wire.acceptor import (
     PROVE_S,
     Acceptor,
 )
+from logboom.wire.access.access_book import AccessBook
+from logboom.wire.access.access_rules import AccessView, Quota, UserKey, UserView, principal_of
 from logboom.wire.actor import Effects, HandshakeFault, PeerAddress, Send
+from logboom.wire.authorizer import Authorizer
 from logboom.wire.base import SMALL_FRAME, WireMessage
 from logboom.wire.commands import CreateTopic, FenceBroker
 from logboom.wire.errors import InvalidRequest, Unauthenticated
@@ -23,6 +27,7 @@ from logboom.wire.frames import Frame, decode, encode
 from logboom.wire.hello import Identity, proof
 from logboom.wire.messages import (
     FRAME_ROOM_BYTES,
+    AnyMessage,
     Challenge,
     Failure,
     Heartbeat,
@@ -43,6 +48,8 @@ from logboom.wire.view import TopicConfig
 
 ENDPOINT = "127.0.0.1:7711"
 KEY = b"k" * 32
+ANNS_KEY = UserKey("laptop", "a" * 40, 0)
+ANN = principal_of("ann", ANNS_KEY)
 
 
 class Line:
@@ -629,3 +636,48 @@ def test_a_handshake_that_fails_once_is_repeated() -> None:
     line.now += 5.0
     line.ask()
     assert line.session.handshake_failed("key", line.now) == []
+
+
+def quota_gate(connections: int) -> Acceptor:
+    """A gate whose user ann may have some connections."""
+    gate = Acceptor("broker-1", KEY, random.Random(2))
+    book = AccessBook()
+    user = UserView("ann", [ANNS_KEY], quota=Quota(connections=connections))
+    book.update(AccessView(True, [user]), 1)
+    gate.authorizer = Authorizer(lambda: book)
+    return gate
+
+
+def greets(gate: Acceptor, name: str, out: Effects, nonce: bytes = b"") -> AnyMessage:
+    """Greet as ann over a connection; the answer."""
+    hello = Hello(-1, 1, 1, name, "client", 0, b"", nonce)
+    before = len(out.sends)
+    gate.admit(PeerAddress("main", name.encode()), encode(hello), out, 1.0, ANN)
+    (send,) = out.sends[before:]
+    return decode(send.frames)
+
+
+def test_a_connection_beyond_the_quota_is_not_even_challenged() -> None:
+    gate, out = quota_gate(1), Effects()
+    assert isinstance(greets(gate, "first", out), Welcome)
+    refused = greets(gate, "second", out, bytes(16))
+    assert isinstance(refused, Failure)
+    assert (refused.code, gate.greetings) == ("BUSY", 0)
+    assert isinstance(greets(gate, "first", out), Welcome), "who has a session may greet again"
+
+
+def test_of_many_connections_beyond_the_quota_the_oldest_are_reset() -> None:
+    gate, out = quota_gate(1), Effects()
+    greets(gate, "first", out)
+    for number in range(MAX_BEYOND_QUOTA):
+        assert isinstance(greets(gate, f"c{number}", out), Failure)
+    greets(gate, "c0", out)
+    assert not out.kicks, "some may wait for their turn"
+    for number in range(100, 110):
+        greets(gate, f"c{number}", out)
+    kicked = [each.routing_id.decode() for each in out.kicks]
+    assert kicked == [f"c{number}" for number in range(1, 11)]
+    gate.end(PeerAddress("main", b"first"))
+    assert isinstance(greets(gate, "c0", out), Welcome)
+    greets(gate, "c200", out)
+    assert len(out.kicks) == 10, "who has got in does not wait any more"

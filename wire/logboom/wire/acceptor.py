@@ -91,6 +91,8 @@ PROVE_S: Final = 10.0
 """Seconds that a node has to answer a challenge."""
 MAX_GREETINGS: Final = 1_000
 """Maximum number of unanswered challenges; beyond it the oldest are dropped first."""
+MAX_BEYOND_QUOTA: Final = 16
+"""Connections of a user that may wait for its quota; beyond it the oldest are reset first."""
 MAX_CLIENT_ID: Final = 256
 """Maximum length of a client id, in characters."""
 MAX_CREDENTIALS: Final = 8 * 1024
@@ -231,6 +233,8 @@ class Acceptor:
         """Kind → number of its sessions."""
         self._of_users: dict[str, dict[PeerAddress, None]] = {}
         """User → its sessions, in the order of their greetings: sessions end in the same order everywhere."""
+        self._beyond_quota: dict[str, dict[PeerAddress, None]] = {}
+        """User → its connections that were turned away by its quota, the latest last."""
         self._greetings: dict[PeerAddress, _Handshake] = {}
         self._swept = self._revoked_at = 0.0
         self._revoked_version = -1
@@ -475,6 +479,8 @@ class Acceptor:
         if ended is not None:
             self._turn_away(address, principal, hello, ended, out)
             return
+        if self._is_beyond_quota(address, principal, hello, out):
+            return
         version = min(hello.version_max, self.version_max)
         if version < max(hello.version_min, OLDEST_VERSION):
             text = (
@@ -529,6 +535,9 @@ class Acceptor:
             error = Refused(self._rival_text(hello.client_id), "FENCED")
             self._turn_away(address, principal, hello, error, out)
             return
+        # Others of the same user may have greeted while it proved itself.
+        if self._is_beyond_quota(address, principal, hello, out):
+            return
         self._open(address, hello, greeting.version, out, now, principal, proven=True)
         if address in self._peers:
             self._proven_by[address] = found
@@ -560,12 +569,9 @@ class Acceptor:
         # It may greet again, and as somebody else.
         self.end(address)
         user = "" if principal is None else user_of(principal)
-        busy = self._too_many(user) if user and not is_node_user(user) else None
-        if busy is not None:
-            self._turn_away(address, principal, hello, busy, out)
-            return
         if user:
             self._of_users.setdefault(user, {})[address] = None
+            self._forget_beyond(user, address)
         self._of_kinds[hello.kind] += 1
         self.stats.counters["sessions_opened"] += 1
         self._peers[address] = PeerSession(
@@ -582,21 +588,54 @@ class Acceptor:
         welcome = Welcome(0, version, self.node_id, self.cluster_id, self.max_request_bytes)
         out.sends.append(Send(address, encode(welcome)))
 
-    def _too_many(self, user: str) -> LogboomError | None:
-        """Return the error if a user has as many connections as its quota allows, else None."""
+    def _is_beyond_quota(
+        self, address: PeerAddress, principal: str | None, hello: Hello, out: Effects
+    ) -> bool:
+        """Turn a greeting away if its user has as many connections as its quota allows.
+
+        Its connection may go on trying. Of many that do, the oldest are reset.
+        """
+        user = "" if principal is None else user_of(principal)
+        busy = self._too_many(user, address) if user and not is_node_user(user) else None
+        if busy is None:
+            return False
+        self.end(address)
+        self._turn_away(address, principal, hello, busy, out)
+        self._forget_beyond(user, address)
+        beyond = self._beyond_quota.setdefault(user, {})
+        beyond[address] = None
+        if len(beyond) > MAX_BEYOND_QUOTA:
+            oldest = next(iter(beyond))
+            del beyond[oldest]
+            out.kicks.append(oldest)
+        return True
+
+    def _forget_beyond(self, user: str, address: PeerAddress) -> None:
+        beyond = self._beyond_quota.get(user)
+        if beyond is not None:
+            beyond.pop(address, None)
+            if not beyond:
+                del self._beyond_quota[user]
+
+    def _too_many(self, user: str, address: PeerAddress) -> LogboomError | None:
+        """Return the error if a user has as many other connections as its quota allows, else None."""
         limit = self.authorizer.book.quota_of(user).connections
-        if not limit or len(self._of_users.get(user, ())) < limit:
+        if not limit or self._others(user, address) < limit:
             return None
         # A client that has lost its connection greets over another one, before its session ends.
-        for address in [a for a in self._of_users[user] if not self.is_connected(a)]:
-            self.end(address)
-        if len(self._of_users.get(user, ())) < limit:
+        for each in [a for a in self._of_users[user] if not self.is_connected(a)]:
+            self.end(each)
+        if self._others(user, address) < limit:
             return None
         text = (
             f"user {user!r} has {limit} connections to {self.node_id}, which is its quota: close "
             f"some, or raise it (`logboom quota set {user} --connections {2 * limit}`)"
         )
         return Unavailable(text, "BUSY", limit=limit)
+
+    def _others(self, user: str, address: PeerAddress) -> int:
+        of_user = self._of_users.get(user, {})
+        return len(of_user) - (address in of_user)
 
 
 def removed_text(name_server: str) -> str:
