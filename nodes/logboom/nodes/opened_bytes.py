@@ -1,7 +1,8 @@
-"""The bodies of batches that one turn opens at clients' requests: their bytes are bounded.
+"""What one turn opens and looks up at clients' requests: its bytes are bounded.
 
-A few hundred bytes may open to megabytes, so the bytes of a request do not bound this work. What
-goes beyond the bound is refused, and has to be sent again.
+A few hundred bytes may open to megabytes, and a search for a time or a key may read as much, so the
+bytes of a request do not bound this work. What goes beyond the bound is refused, and has to be sent
+again.
 """
 
 from __future__ import annotations

@@ -64,6 +64,7 @@ CONSTANTS: Final[Mapping[str, tuple[int, ...]]] = {
     NODES + "log.index.LOOKUPS": FEW,
     NODES + "log.index.LOOKUP_BYTES": BYTES,
     NODES + "log.index.READ_BYTES": BYTES,
+    NODES + "log.index.STEP_BYTES": BYTES,
     NODES + "log.index._NOTED": FEW,
     NODES + "log.index_rows.LOOKUP_BLOCKS": FEW,
     NODES + "log.index.RUN_BLOCKS": FEW,
@@ -96,6 +97,9 @@ CONSTANTS: Final[Mapping[str, tuple[int, ...]]] = {
     NODES + "subscriptions.dispatcher.READ_BYTES": BYTES,
     NODES + "subscriptions.dispatch_keys.READ_BATCHES": FEW,
     NODES + "subscriptions.dispatch_keys.READ_BYTES": BYTES,
+    NODES + "subscriptions.settlement_queue.PART_OFFSETS": FEW,
+    NODES + "subscriptions.settlement_queue.PART_SPANS": FEW,
+    NODES + "subscriptions.settlement_queue.PEER_UNITS": FEW,
     NODES + "subscriptions.source.CONTROLS": FEW,
     # A command in half a second: one decision in each is slower than the transactions of a run.
     NODES + "transactions.deciding_reports.AT_ONCE": (7, 20),

@@ -258,6 +258,21 @@ class Columns:
         return self._body
 
 
+def message_times(head: BatchHead, batch: bytes | memoryview) -> memoryview:
+    """Return the message times of a batch that has a column of them, without a look at the others.
+
+    Raises:
+        DamagedBatch: the body is not one of its codec, or too short.
+    """
+    # This column is the last, and eight bytes need no padding.
+    size = 8 * head.count
+    body = _plain(head, batch)
+    if size > len(body):
+        text = f"batch is damaged: {size} bytes of times in a body of {len(body)}; encode it again"
+        raise DamagedBatch(text)
+    return body[len(body) - size :].cast("q")
+
+
 def _plain(head: BatchHead, batch: bytes | memoryview) -> memoryview:
     stored = memoryview(batch)[HEAD_LENGTH : HEAD_LENGTH + head.stored_length]
     codec = head.codec

@@ -9,6 +9,7 @@ no harm.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
@@ -46,9 +47,15 @@ class LeaderOffsets(Protocol):
         """
 
     def offset_at(
-        self, topic: str, queue: int, topic_id: int, timestamp_ms: int, turn: BrokerTurn
-    ) -> int:
-        """Return the offset of the first message at or after a time, or the HW.
+        self,
+        topic: str,
+        queue: int,
+        topic_id: int,
+        timestamp_ms: int,
+        whose: Hashable,
+        turn: BrokerTurn,
+    ) -> tuple[int, int]:
+        """Return the offset of the first message at or after a time, or the HW; and its time.
 
         Raises:
             LogboomError: this broker may not tell it now.
@@ -138,7 +145,9 @@ class StartOffsets:
                 offset = (
                     self._ends.end_of(name, queue, topic_id, turn)
                     if start == "last"
-                    else self._ends.offset_at(name, queue, topic_id, start, turn)
+                    else self._ends.offset_at(
+                        name, queue, topic_id, start, ("group", head.name), turn
+                    )[0]
                 )
                 self._take(head.name, key, wanted, offset)
                 return

@@ -10,7 +10,8 @@ is never truncated with the log.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
@@ -19,20 +20,26 @@ from logboom.nodes.log.index_rows import RUN_BLOCKS
 from logboom.nodes.log.keys import Position, log_key, position_of
 from logboom.nodes.log.recovery import after_entry
 from logboom.nodes.log.storage import Storage, WriteSet
-from logboom.wire.batch import BatchHead, open_batch, validate_batch
-from logboom.wire.errors import Unavailable
+from logboom.wire.batch import BatchHead, validate_batch
+from logboom.wire.columns import message_times
+from logboom.wire.errors import DamagedBatch, Unavailable
+from logboom.wire.head import Attribute
 
 BLOCK_ENTRIES: Final = 256
 BLOCK_BYTES: Final = 1024 * 1024
 """A block ends after the batch that reaches one of these."""
 READ_BYTES: Final = 4 * 1024 * 1024
 """Bytes of the log that one `advance` may read while it catches up."""
-LOOKUP_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of the log that one lookup may read."""
-LOOKUPS: Final = 64
+LOOKUP_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of the log that one lookup may read: a few milliseconds."""
+STEP_BYTES: Final = 4096
+"""Bytes of which an entry, or a row of the index, costs at least as much."""
+LOOKUPS: Final = 1024
 """Lookups that were broken off, and whose progress is remembered."""
 CONTROLS: Final = 64
 """Control entries in a row after which a lookup jumps to the batch that follows them."""
+_TIMES_AT_ONCE: Final = 256
+"""Message times of a batch that are compared by their greatest."""
 _NOTED: Final = 65_536
 """Entries remembered above the HW; further ones are read from the log when they are due."""
 
@@ -189,7 +196,12 @@ class QueueIndex:
             self._noted.extendleft(reversed(kept))
 
     def offset_for_time(
-        self, timestamp_ms: int, log_start: int, hw: Position, writes: WriteSet | None = None
+        self,
+        timestamp_ms: int,
+        log_start: int,
+        hw: Position,
+        writes: WriteSet | None = None,
+        opens: Callable[[int], None] = lambda _: None,
     ) -> tuple[int, int]:
         """Find the first message at or after a message time; return its offset and timestamp.
 
@@ -201,6 +213,7 @@ class QueueIndex:
             log_start: offset from which to look.
             hw: the HW, at which the search ends.
             writes: gets the times of blocks of older releases, where they had to be read.
+            opens: is called with the bytes that are read or opened.
 
         Raises:
             Unavailable: BUSY, because there is too much to read; a lookup of the same time goes on
@@ -213,13 +226,18 @@ class QueueIndex:
         )
         left = LOOKUP_BYTES
         while at < hw.offset:
-            at, is_there = index_rows.skip_older(self._storage, *self._ids, timestamp_ms, at)
-            if is_there:
-                found, at, read = self._read_block(timestamp_ms, at, hw, left, writes)
-                if found is not None:
-                    return found
-                left -= read
-            if at < hw.offset and (left <= 0 or not is_there):
+            most = max(1, left // STEP_BYTES)
+            at, passed = index_rows.skip_older(self._storage, *self._ids, timestamp_ms, at, most)
+            read = passed * STEP_BYTES
+            found = None
+            if passed < most:
+                found, at, more = self._read_block(timestamp_ms, at, hw, left - read, writes, opens)
+                read += more
+            left -= read
+            opens(read)
+            if found is not None:
+                return found
+            if at < hw.offset and left < STEP_BYTES:
                 while len(self._passed) >= LOOKUPS:
                     del self._passed[next(iter(self._passed))]
                 self._passed[timestamp_ms] = at
@@ -228,7 +246,13 @@ class QueueIndex:
         return hw.offset, -1
 
     def _read_block(
-        self, timestamp_ms: int, at: int, hw: Position, left: int, writes: WriteSet | None
+        self,
+        timestamp_ms: int,
+        at: int,
+        hw: Position,
+        left: int,
+        writes: WriteSet | None,
+        opens: Callable[[int], None],
     ) -> tuple[tuple[int, int] | None, int, int]:
         """Search from `at` to the end of its block, or of `left` bytes.
 
@@ -244,9 +268,10 @@ class QueueIndex:
         greatest_ms = index_rows.LOWEST_MS
         last = min(log_key(*self._ids, end), log_key(*self._ids, *hw))
         for _, entry, head in self._entries(log_key(*self._ids, at), last):
-            read += len(entry)
+            read += max(STEP_BYTES, len(entry))
             if head.count:
                 if not head.is_control and head.max_timestamp_ms >= timestamp_ms:
+                    opens(head.plain_length)
                     return _first_at(entry, head, timestamp_ms), at, read
                 greatest_ms = max(greatest_ms, head.max_timestamp_ms)
                 if read > left:
@@ -298,7 +323,13 @@ class QueueIndex:
 
 def _first_at(entry: bytes, head: BatchHead, timestamp_ms: int) -> tuple[int, int]:
     """Find the first message of a batch at or after a time that its greatest timestamp reaches."""
-    for place, time_ms in enumerate(open_batch(entry, head).timestamps()):
-        if time_ms >= timestamp_ms:
-            return head.base_offset + place, time_ms
+    if head.has(Attribute.TIMESTAMPS):
+        # Readers refuse a batch whose body does not hold together; here it is as good as any.
+        with suppress(DamagedBatch):
+            times = message_times(head, entry)
+            for start in range(0, head.count, _TIMES_AT_ONCE):
+                part = times[start : start + _TIMES_AT_ONCE]
+                if max(part) >= timestamp_ms:
+                    place = next(at for at, time_ms in enumerate(part) if time_ms >= timestamp_ms)
+                    return head.base_offset + start + place, part[place]
     return head.base_offset, head.first_timestamp_ms

@@ -30,9 +30,9 @@ LOWEST_MS: Final = -(1 << 63)
 """Before every timestamp."""
 HIGHEST_MS: Final = (1 << 63) - 1
 """The latest possible timestamp; a lookup of a later time is valid and finds nothing."""
-LOOKUP_BLOCKS: Final = 4096
+LOOKUP_BLOCKS: Final = 128
 """Blocks that one call of `candidates` reads; it then returns its edge as a candidate to continue
-from. As many runs `skip_older` passes."""
+from."""
 RUN_BLOCKS: Final = 256
 """Blocks of a run of level 1."""
 
@@ -115,22 +115,22 @@ def run_at(storage: Storage, topic_id: int, queue: int, level: int, offset: int)
 
 
 def skip_older(
-    storage: Storage, topic_id: int, queue: int, timestamp_ms: int, offset: int
-) -> tuple[int, bool]:
-    """Pass the runs from `offset` on that are older than a time; return where that ends.
+    storage: Storage, topic_id: int, queue: int, timestamp_ms: int, offset: int, most: int
+) -> tuple[int, int]:
+    """Pass at most so many runs from `offset` on that are older than a time.
 
-    The other result is True if what begins there may reach the time or is in no run; False if there
-    may be more to pass.
+    Return where that ends, and how many were passed. If it is fewer, what begins there may reach
+    the time or is in no run.
     """
-    for _ in range(LOOKUP_BLOCKS):
+    for passed in range(most):
         for level in (1, 0):
             run = run_at(storage, topic_id, queue, level, offset)
             if run is not None and run.greatest_ms < timestamp_ms:
                 offset = run.next_offset
                 break
         else:
-            return offset, True
-    return offset, False
+            return offset, passed
+    return offset, most
 
 
 def next_block(storage: Storage, topic_id: int, queue: int, offset: int) -> int | None:

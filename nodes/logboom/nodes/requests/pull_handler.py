@@ -8,7 +8,7 @@ this broker is certain of the true end (Q8). A pull with a filter continues from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -70,6 +70,8 @@ MAX_UNSENT_BYTES: Final = 32 * 1024 * 1024
 """Bytes of unread answers up to which a peer may request more; for a peer that never reads, nothing
 is read from disk."""
 MOST_KEYS: Final = 1_000
+FIND_KEY_BYTES: Final = 1024 * 1024
+"""Opened bytes that a search for a key counts for, as it costs as much time."""
 WAKES: Final = 200
 """Holds that one turn looks at, as their queues have grown, and as many whose time is up."""
 
@@ -525,30 +527,37 @@ class PullHandler(Service):
         return replica.readable.offset
 
     def offset_at(
-        self, topic: str, queue: int, topic_id: int, timestamp_ms: int, turn: BrokerTurn
-    ) -> int:
-        """Return the offset that `offset_for_time` returns.
+        self,
+        topic: str,
+        queue: int,
+        topic_id: int,
+        timestamp_ms: int,
+        whose: Hashable,
+        turn: BrokerTurn,
+    ) -> tuple[int, int]:
+        """Return the offset and the time that `offset_for_time` returns, for a user or connection.
 
         Raises:
-            LogboomError: this broker must not tell it now.
+            LogboomError: this broker must not tell it now; BUSY, if this turn has read enough.
         """
-        return self._offset_at(topic, queue, topic_id, timestamp_ms, turn)[0]
-
-    def _offset_at(
-        self, topic: str, queue: int, topic_id: int, timestamp_ms: int, turn: BrokerTurn
-    ) -> tuple[int, int]:
         replica = self._ended(topic, queue, turn.mono, topic_id)
         check_topic(replica, topic_id)
+        opens = turn.opened.begin(whose)
         with self._index_of(replica, turn):
             return replica.index.offset_for_time(
-                timestamp_ms, replica.start, replica.readable, turn.writes
+                timestamp_ms, replica.start, replica.readable, turn.writes, opens
             )
 
     def offset_for_time(self, peer: PeerSession, message: OffsetForTime, turn: BrokerTurn) -> None:
         """Answer with the first message at or after a message time."""
         try:
-            offset, time_ms = self._offset_at(
-                message.topic, message.queue, message.topic_id, message.timestamp_ms, turn
+            offset, time_ms = self.offset_at(
+                message.topic,
+                message.queue,
+                message.topic_id,
+                message.timestamp_ms,
+                peer.user or peer.address,
+                turn,
             )
         except LogboomError as error:
             turn.refuse(peer.address, message.id, error)
@@ -560,6 +569,7 @@ class PullHandler(Service):
         try:
             replica = self._readable(message.topic, message.queue)
             end = replica.readable.offset
+            turn.opened.begin(peer.user or peer.address)(FIND_KEY_BYTES)
             with self._index_of(replica, turn):
                 offsets, reach = replica.index.find_key(
                     message.key_hash,

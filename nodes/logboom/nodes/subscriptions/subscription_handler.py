@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final, Protocol
 
 import msgspec
@@ -62,8 +62,9 @@ MAX_SESSION_MS: Final = 3_600_000
 MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
 """A peer that has not taken this many bytes, for all consumers of its connection, is slow."""
 
-OffsetAt = Callable[[str, int, int, int, BrokerTurn], int]
-"""(topic, queue, topic id, message time in ms, turn) → offset; raises LogboomError."""
+OffsetAt = Callable[[str, int, int, int, Hashable, BrokerTurn], tuple[int, int]]
+"""(topic, queue, topic id, message time in ms, user or connection, turn) → offset, and the time
+there; raises LogboomError."""
 
 
 class SubscriptionRequest(QueueRequest, Protocol):
@@ -221,7 +222,7 @@ class SubscriptionHandler(Service):
             replica, leading = self._access.led(message)
             _check_subscribe(message)
             self._contest(peer, replica, message, turn)
-            served = self._found(replica, leading, message, turn)
+            served = self._found(peer, replica, leading, message, turn)
             name, session = message.consumer, message.session
             old = served.sessions.get(name)
             if old is not None:
@@ -322,7 +323,12 @@ class SubscriptionHandler(Service):
         self._service.detach(served, name, turn, error)
 
     def _found(
-        self, replica: Replica, leading: Leadership, message: Subscribe, turn: BrokerTurn
+        self,
+        peer: PeerSession,
+        replica: Replica,
+        leading: Leadership,
+        message: Subscribe,
+        turn: BrokerTurn,
     ) -> ActiveSubscription:
         """Return the subscription that a consumer names, and create it if it does not exist."""
         service, name, settings = self._service, message.subscription, message.config
@@ -350,7 +356,7 @@ class SubscriptionHandler(Service):
             floor = replica.readable.offset
         else:
             where = (message.topic, message.queue, message.topic_id)
-            floor = self._offset_at(*where, message.start, turn)
+            floor, _ = self._offset_at(*where, message.start, peer.user or peer.address, turn)
         acks = AckSet(floor)
         served = service.serve(replica, leading, name, settings, acks, {}, turn.mono)
         service.begin(replica, name, acks, {}, turn)

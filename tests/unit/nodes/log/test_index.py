@@ -5,8 +5,7 @@ import random
 import pytest
 
 from logboom.nodes.log import index as index_module
-from logboom.nodes.log import index_rows
-from logboom.nodes.log.index import BLOCK_ENTRIES, QueueIndex
+from logboom.nodes.log.index import BLOCK_ENTRIES, STEP_BYTES, QueueIndex
 from logboom.nodes.log.index_rows import LOOKUP_BLOCKS, IndexBlock, block_at, checkpoint
 from logboom.nodes.log.keys import Position, log_key, queue_end, queue_key
 from logboom.nodes.log.storage import WriteSet
@@ -256,7 +255,7 @@ def test_a_message_from_the_future_breaks_no_later_lookup(
     start = BLOCK_ENTRIES // 2
     removed(log, start)
     # A lookup reads a block or two, wherever it is; and so it does after a restart.
-    monkeypatch.setattr(index_module, "LOOKUP_BYTES", 2 * BLOCK_ENTRIES * 200)
+    monkeypatch.setattr(index_module, "LOOKUP_BYTES", 2 * BLOCK_ENTRIES * STEP_BYTES)
     for index in (index_of(log), QueueIndex(log.storage, TOPIC, QUEUE, start)):
         for number in range(start, 10 * BLOCK_ENTRIES, 97):
             found = index.offset_for_time(number, start, log.record.hw)
@@ -279,7 +278,7 @@ def test_a_lookup_that_is_broken_off_goes_on_and_repairs_what_an_older_release_w
         "index", queue_key(TOPIC, QUEUE, b"t" + future), (10 * BLOCK_ENTRIES).to_bytes(8, "big")
     )
     log.storage.write(writes)
-    monkeypatch.setattr(index_module, "LOOKUP_BYTES", BLOCK_ENTRIES * 200)
+    monkeypatch.setattr(index_module, "LOOKUP_BYTES", BLOCK_ENTRIES * STEP_BYTES)
     index = QueueIndex(log.storage, TOPIC, QUEUE, 0)
 
     def look() -> tuple[int, int] | None:
@@ -302,7 +301,7 @@ def test_a_lookup_that_is_broken_off_goes_on_and_repairs_what_an_older_release_w
 def test_no_lookup_passes_more_than_some_runs_and_the_next_one_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(index_rows, "LOOKUP_BLOCKS", 3)
+    monkeypatch.setattr(index_module, "LOOKUP_BYTES", 3 * STEP_BYTES)
     log = a_log()
     for number in range(10 * BLOCK_ENTRIES):
         log.append(timestamps=[number])
@@ -316,7 +315,7 @@ def test_no_lookup_passes_more_than_some_runs_and_the_next_one_goes_on(
         except Unavailable:
             continue
         break
-    assert 2 <= asked <= 5
+    assert 2 <= asked <= 60
 
 
 def test_very_many_control_entries_cost_a_lookup_little_and_one_note(
