@@ -583,6 +583,20 @@ BREAKS: Final = (
         ),
     ),
     Break(
+        "A6",
+        a.members_are_anybodys,
+        Directed(
+            "nodes.groups.test_members_of_users:test_a6_nobody_speaks_for_another_users_member"
+        ),
+    ),
+    Break(
+        "A6",
+        a.names_of_members_are_anybodys,
+        Directed(
+            "nodes.groups.test_members_of_users:test_a6_another_user_does_not_take_the_name", ("",)
+        ),
+    ),
+    Break(
         "S2",
         w.any_key_greets_as_a_node,
         Directed(

@@ -36,8 +36,9 @@ from logboom.wire.names import (
     unknown_topic_text,
 )
 from logboom.wire.operation_commands import AlterSettings, EndFilling, RaiseFeatures
-from logboom.wire.producer_ids import id_of_user
 from logboom.wire.settings import check_values, find_setting
+from logboom.wire.transactions import Decide
+from logboom.wire.user_marks import id_of_user, mark_of
 from logboom.wire.view import TopicConfig
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def refuse_proposal(
         if fault is not None:
             return InvalidRequest(f"{command.broker} advertises an address: {fault}")
     if peer.kind == "client":
-        error = _system_topic_error(peer, command, cluster)
+        error = _system_topic_error(peer, command, cluster) or _member_error(peer, command, cluster)
         if error is not None:
             return error
     fault = _strategy_fault(command, cluster.groups)
@@ -231,6 +232,24 @@ def _system_topic_error(
         return None
     text = f"topic name {name!r} is not allowed: %RETRY% and %DLQ% are the system's"
     return InvalidRequest(text, "INVALID_NAME")
+
+
+def _member_error(
+    peer: PeerSession, command: AnyCommand, cluster: ClusterState
+) -> LogboomError | None:
+    """Return why a client may not commit offsets with a decision, or None: the member is another's."""
+    for each in command.consumed if isinstance(command, Decide) else ():
+        group = cluster.groups.by_name.get(each.group)
+        member = None if group is None else group.members.get(each.member)
+        if member is not None and member.is_anothers(mark_of(peer.user)):
+            text = f"member {each.member!r} of group {each.group!r} is that of another user: "
+            return Forbidden(
+                f"{text}commit with a consumer of your own",
+                verb="read",
+                kind="group",
+                name=each.group,
+            )
+    return None
 
 
 def refuse_message_size(

@@ -9,8 +9,10 @@ import msgspec
 from logboom.metadata.access import initial_keys
 from logboom.metadata.name_server import NameServer
 from logboom.metadata.state.proposal_dedup import Dedup
+from logboom.metadata.tables.consumer_groups import ConsumerGroupMember
 from logboom.metadata.watch.watch_handler import WatchHandler
 from logboom.nodes.broker import Broker
+from logboom.nodes.groups.member_access import MemberAccess
 from logboom.nodes.requests import produce_handler
 from logboom.nodes.subscriptions.active_subscription import ConsumerSession
 from logboom.wire.acceptor import Acceptor
@@ -148,6 +150,16 @@ def consumers_are_anybodys(patch: Patch) -> None:
         return session == self.session
 
     patch.setattr(ConsumerSession, "is_of", of_all)
+
+
+def members_are_anybodys(patch: Patch) -> None:
+    """A6: whoever knows a member of a group and its epoch speaks for it."""
+    patch.setattr(MemberAccess, "foreign", lambda _self, _peer, _message: None)
+
+
+def names_of_members_are_anybodys(patch: Patch) -> None:
+    """A6: a member of any user takes the place of one of its name."""
+    patch.setattr(ConsumerGroupMember, "is_anothers", lambda _self, _user: False)
 
 
 _CLOCK = [0]

@@ -56,7 +56,6 @@ from logboom.wire.messages import (
     Watch,
     WatchResult,
 )
-from logboom.wire.producer_ids import is_id_of_user
 from logboom.wire.survey_messages import GroupsSurveyed, SurveyGroups
 from logboom.wire.transactions import (
     ConsumedOffset,
@@ -65,6 +64,7 @@ from logboom.wire.transactions import (
     ParkedBatches,
     TransactionOffsetCommit,
 )
+from logboom.wire.user_marks import is_id_of_user, mark_of
 from logboom.wire.view import TopicConfig
 from tests.unit.metadata.user_desk import UserDesk
 
@@ -259,6 +259,28 @@ def test_a_hidden_topics_id_is_that_of_no_topic(make: Any) -> None:
         assert (hidden.code, hidden.text) == (gone.code, gone.text)
     assert SECRET not in msgspec.msgpack.encode(str(hidden))
     assert "46116860184" not in str(hidden)
+
+
+def test_a6_a_decision_commits_no_offsets_in_the_name_of_another_users_member() -> None:
+    desk = UserDesk()
+    desk.create_user("bob")
+    topic = desk.topic("orders")
+    for user in ("alice", "bob"):
+        desk.rule(user, "read", "group", "g")
+        desk.rule(user, "read", "topic", "orders")
+    command = JoinGroup(
+        "g", "m", "", "", "", {"orders": "*"}, False, GroupConfig(), 0, 0, user=mark_of("alice")
+    )
+    epoch = desk.group.propose(command, "broker").value
+    assert isinstance(epoch, int)
+    consumed = [TransactionOffsetCommit("g", "m", epoch, [ConsumedOffset(topic, 0, 0, 1, 1)])]
+    decision = Decide("%OWN%1", -1, 1, 1, True, [], consumed, 0)
+    error = desk.command("bob", decision)
+    assert isinstance(error, Forbidden)
+    assert "is that of another user" in str(error)
+    hers = desk.command("alice", decision)
+    assert isinstance(hers, CommandResult)
+    assert hers.code == "STALE_EPOCH", "she has no queue yet"
 
 
 def test_a_hidden_topics_offsets_are_not_reset() -> None:

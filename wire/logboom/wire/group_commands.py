@@ -55,6 +55,8 @@ class JoinGroup(Command, frozen=True, array_like=True):
     time_ms: int
     again: bool = False
     """The process was a member before."""
+    user: int = 0
+    """`user_marks.mark_of` its user, for whom alone the member counts; 0: for everybody."""
 
 
 class LeaveGroup(Command, frozen=True, array_like=True):

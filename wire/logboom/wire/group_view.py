@@ -105,6 +105,8 @@ class MemberView(Struct, frozen=True, array_like=True, gc=False):
     queues: list[OwnedQueue]
     version: int
     """Metadata version of its last change."""
+    user: int = 0
+    """Mark of the user who has joined; 0: nobody, or before features level 3."""
 
 
 class GroupView(Struct, frozen=True, array_like=True, gc=False):

@@ -33,6 +33,12 @@ class MemberRow(Struct, frozen=True, array_like=True):
     version: int
 
 
+class MemberRowWithUser(MemberRow, frozen=True, array_like=True):
+    """A member of a user, which there is none of below features level 3."""
+
+    user: int = 0
+
+
 class GroupTopicRow(Struct, frozen=True, array_like=True):
     """A group's data on one topic."""
 
@@ -62,7 +68,7 @@ class GroupRow(Struct, frozen=True, array_like=True):
     fault: str
     version: int
     created_version: int
-    members: list[MemberRow]
+    members: list[MemberRowWithUser]
     """By name."""
     topics: list[GroupTopicRow]
 
@@ -92,14 +98,22 @@ def _row(group: ConsumerGroup) -> GroupRow:
         group.fault,
         group.version,
         group.created_version,
-        [
-            MemberRow(
-                m.id, m.epoch, m.client_id, m.instance, m.room, m.subscription_version, m.version
-            )
-            for m in members
-        ],
+        [_member_row(member) for member in members],
         [_topic_row(group.topics[number], places) for number in sorted(group.topics)],
     )
+
+
+def _member_row(member: ConsumerGroupMember) -> MemberRow:
+    row = (
+        member.id,
+        member.epoch,
+        member.client_id,
+        member.instance,
+        member.room,
+        member.subscription_version,
+        member.version,
+    )
+    return MemberRowWithUser(*row, member.user) if member.user else MemberRow(*row)
 
 
 def _topic_row(topic: GroupTopic, places: dict[ConsumerGroupMember | None, int]) -> GroupTopicRow:

@@ -112,6 +112,7 @@ def _member_view(group: ConsumerGroup, member: ConsumerGroupMember) -> MemberVie
         member.subscription_version,
         queues,
         member.version,
+        member.user,
     )
 
 

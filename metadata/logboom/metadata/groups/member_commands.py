@@ -28,6 +28,9 @@ _TAKEN: Final = (
     "another process has joined as instance {!r} of group {!r} and has its queues: end this one, or "
     "give each process an instance of its own"
 )
+_ANOTHERS: Final = (
+    "{!r} of group {!r} is a member of another user: end that one, or choose another name"
+)
 
 
 def join_group(cluster: ClusterState, command: JoinGroup) -> CommandOutcome:
@@ -79,6 +82,8 @@ def _refuse(
     fault = None
     if named is not None and named.instance != command.instance:
         fault = f"the name {named.name!r} is that of another member: choose another"
+    elif named is not None and named.is_anothers(command.user):
+        return refused("INSTANCE_TAKEN", _ANOTHERS.format(named.name, group.name), group=group.name)
     elif (
         command.again
         and named is not None
@@ -105,6 +110,7 @@ def _begin(
     member.epoch = group.version
     member.client_id = command.client_id
     member.room = command.room
+    member.user = command.user
     member.subscription_version = group.subscription_version
 
 

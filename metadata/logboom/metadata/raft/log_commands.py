@@ -25,7 +25,8 @@ from logboom.wire.commands import (
     ReportRoom,
     RestoreCommand,
 )
-from logboom.wire.group_commands import GroupCommand
+from logboom.wire.features import IDS_OF_USERS
+from logboom.wire.group_commands import GroupCommand, JoinGroup
 from logboom.wire.listeners import ListenerView
 from logboom.wire.operation_commands import OperationCommand
 from logboom.wire.transactions import OpenApplication, TransactionCommand
@@ -122,6 +123,8 @@ def level_of(command: AnyLogCommand) -> int:
     Name servers that do not know a command stop at it, so the log must not hold it while there may
     be one. (A founding `NewTerm` and `RaiseFeatures` are what sets the level.)
     """
+    if isinstance(command, JoinGroup) and command.user:
+        return IDS_OF_USERS
     return int(
         isinstance(command, OperationCommand | RestoreCommand | ReportLosses)
         or (isinstance(command, NewTerm) and command.features > 0)

@@ -36,6 +36,8 @@ class ConsumerGroupMember:
     subscription_version: int
     version: int = 0
     """Metadata version of its last change."""
+    user: int = 0
+    """Mark of its user; 0: it has none, or from before members had one."""
     owned: dict[QueueKey, None] = field(default_factory=dict)
     """Queues that it owns (derived)."""
 
@@ -43,6 +45,10 @@ class ConsumerGroupMember:
     def name(self) -> str:
         """The name under which queues are allocated to it, which is stable across restarts."""
         return self.instance or self.id
+
+    def is_anothers(self, user: int) -> bool:
+        """True if it is a member of another user than the one of this mark (A6)."""
+        return 0 not in (self.user, user) and self.user != user
 
 
 @dataclass(slots=True, eq=False)

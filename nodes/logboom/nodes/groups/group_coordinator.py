@@ -73,7 +73,7 @@ class GroupCoordinator(Service):
         self._ahead: dict[_Key, None] = {}
         """Members with a held heartbeat that this broker's metadata does not contain yet."""
         self._joins = PendingJoins(lookup, proposals, self._access)
-        self.requests = MemberRequests(lookup, self.sessions, proposals, stats)
+        self.requests = MemberRequests(lookup, self._access, self.sessions, proposals, stats)
         self._starts = StartOffsets(lookup, context.links, ends, proposals, stats)
         self._topics = RetryTopics(lookup.routes, proposals)
         self._last_turn = float("inf")
@@ -242,7 +242,7 @@ class GroupCoordinator(Service):
                 raise group_answers.full()
             check_size(message)
             epoch = 0 if known is None else known.head.coordinator_epoch
-            self._joins.join((peer.address, message.id), message, peer.client_id, epoch, turn)
+            self._joins.join(peer, message, epoch, turn)
         except LogboomError as error:
             turn.refuse(peer.address, message.id, error)
 

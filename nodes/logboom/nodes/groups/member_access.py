@@ -6,10 +6,20 @@ from collections.abc import Sequence
 from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
+from logboom.nodes.groups import group_answers
+from logboom.wire.acceptor import PeerSession
 from logboom.wire.access_requirements import Requirement
 from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import Forbidden, GroupError, LogboomError
-from logboom.wire.group_messages import GroupHeartbeat, QueueStatus
+from logboom.wire.features import IDS_OF_USERS
+from logboom.wire.group_messages import (
+    GroupCommit,
+    GroupHeartbeat,
+    GroupLeave,
+    GroupRelease,
+    QueueStatus,
+)
+from logboom.wire.user_marks import mark_of
 
 DIFFERENCES: Final = ("missing", "extra", "different")
 """Fields of SUBSCRIPTION_MISMATCH that name topics, with commas between them."""
@@ -23,6 +33,21 @@ class MemberAccess:
         self._groups = context.groups
         self._routes = context.routes
 
+    def mark_of(self, peer: PeerSession) -> int:
+        """Return the mark of a user whose members count for it alone, else 0 (A6)."""
+        return mark_of(peer.user) if self._routes.features >= IDS_OF_USERS else 0
+
+    def foreign(
+        self, peer: PeerSession, message: GroupHeartbeat | GroupCommit | GroupRelease | GroupLeave
+    ) -> LogboomError | None:
+        """Return the error if a request is in the name of another user's member, or None."""
+        known = self._groups.groups.get(message.group)
+        member = None if known is None else known.members.get(message.member)
+        user = mark_of(peer.user)
+        if member is None or 0 in (member.user, user) or member.user == user:
+            return None
+        return group_answers.unknown_member(message.group, message.member)
+
     def refusal(self, address: PeerAddress, message: GroupHeartbeat) -> LogboomError | None:
         """Return why a member is not served, or None.
 
@@ -32,7 +57,7 @@ class MemberAccess:
         if peer is None or peer.principal is None:
             return None
         authorizer = self._acceptor.authorizer
-        error = authorizer.refusal(peer, message)
+        error = self.foreign(peer, message) or authorizer.refusal(peer, message)
         known = self._groups.groups.get(message.group)
         if error is not None or known is None:
             return error

@@ -12,6 +12,7 @@ from logboom.nodes.cluster.proposal_queue import ProposalQueue
 from logboom.nodes.groups import group_answers
 from logboom.nodes.groups.commit_batcher import CommitBatcher, check_size, split_commits
 from logboom.nodes.groups.coordinator_lookup import CoordinatorLookup
+from logboom.nodes.groups.member_access import MemberAccess
 from logboom.nodes.groups.member_sessions import MemberSessions
 from logboom.nodes.groups.pending_joins import Asker
 from logboom.nodes.turn import BrokerTurn
@@ -33,11 +34,13 @@ class MemberRequests:
     def __init__(
         self,
         lookup: CoordinatorLookup,
+        access: MemberAccess,
         sessions: MemberSessions,
         proposals: ProposalQueue,
         stats: Statistics,
     ) -> None:
         self._lookup = lookup
+        self._access = access
         self._sessions = sessions
         self._proposals = proposals
         self._stats = stats
@@ -47,14 +50,14 @@ class MemberRequests:
     def commit(self, peer: PeerSession, message: GroupCommit, turn: BrokerTurn) -> None:
         """Commit with the next command that can be proposed."""
         asker = (peer.address, message.id)
-        if self._admit(asker, message, message.queues, turn):
+        if self._admit(peer, message, message.queues, turn):
             self._stats.count("group_commits")
             self._gather(message, message.queues, asker, turn)
 
     def release(self, peer: PeerSession, message: GroupRelease, turn: BrokerTurn) -> None:
         """Propose the last commits and the release in one command."""
         asker = (peer.address, message.id)
-        if self._admit(asker, message, message.releases, turn):
+        if self._admit(peer, message, message.releases, turn):
             self._stats.count("group_releases")
             given = [(each.topic_id, each.queue) for each in message.releases]
             self._sessions.released(message.group, given)
@@ -66,7 +69,7 @@ class MemberRequests:
         Commits that do not fit go into commands before it. A member that stays only commits.
         """
         asker = (peer.address, message.id)
-        if not self._admit(asker, message, message.releases, turn):
+        if not self._admit(peer, message, message.releases, turn):
             return
         self._stats.count("group_leaves")
         self._sessions.left(message.group, message.member, message.epoch)
@@ -93,7 +96,7 @@ class MemberRequests:
 
     def _admit(
         self,
-        asker: Asker,
+        peer: PeerSession,
         message: GroupCommit | GroupRelease | GroupLeave,
         of: Part,
         turn: BrokerTurn,
@@ -103,16 +106,18 @@ class MemberRequests:
         A member that sends a request in a valid epoch is alive.
         """
         group, member, epoch = message.group, message.member, message.epoch
-        self._sessions.heard(group, member, epoch, turn.mono)
-        error = self._lookup.refusal(group, member, epoch, turn.mono)
+        error = self._access.foreign(peer, message)
+        if error is None:
+            self._sessions.heard(group, member, epoch, turn.mono)
+            error = self._lookup.refusal(group, member, epoch, turn.mono)
         if error is None and len(self._proposals) + len(self._commits) >= MOST_WAITING:
             error = group_answers.full()
         if error is None:
             error = check_size(of)
         if error is not None:
-            turn.refuse(*asker, error)
+            turn.refuse(peer.address, message.id, error)
             return False
-        self._open[asker] = None
+        self._open[peer.address, message.id] = None
         return True
 
     def _gather(

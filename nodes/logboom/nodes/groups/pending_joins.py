@@ -16,6 +16,7 @@ from logboom.nodes.groups import group_answers
 from logboom.nodes.groups.coordinator_lookup import CoordinatorLookup
 from logboom.nodes.groups.member_access import MemberAccess
 from logboom.nodes.turn import BrokerTurn
+from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress
 from logboom.wire.commands import CommandResult
 from logboom.wire.errors import InvalidFilter, InvalidRequest, LogboomError
@@ -39,6 +40,7 @@ class _JoinKey(NamedTuple):
     room: str
     subscription: tuple[tuple[str, str], ...]
     replace: bool
+    user: int
 
 
 @dataclass(slots=True, eq=False)
@@ -62,9 +64,7 @@ class PendingJoins:
     def __len__(self) -> int:
         return len(self._joining)
 
-    def join(
-        self, asker: Asker, message: GroupJoin, client_id: str, epoch: int, turn: BrokerTurn
-    ) -> None:
+    def join(self, peer: PeerSession, message: GroupJoin, epoch: int, turn: BrokerTurn) -> None:
         """Propose a join under the coordinator's `epoch`, which is 0 if the group is not known.
 
         Raises:
@@ -72,6 +72,7 @@ class PendingJoins:
             InvalidRequest: TOO_LARGE.
         """
         subscription = _canonical(message.subscription)
+        asker, user = (peer.address, message.id), self._access.mark_of(peer)
         key = _JoinKey(
             message.group,
             message.member,
@@ -79,6 +80,7 @@ class PendingJoins:
             message.room,
             tuple(subscription.items()),
             message.replace,
+            user,
         )
         known = self._joining.get(key)
         if known is not None and known.command.coordinator_epoch == epoch:
@@ -90,7 +92,7 @@ class PendingJoins:
             message.group,
             message.member,
             message.instance,
-            client_id[:256],
+            peer.client_id[:256],
             message.room,
             subscription,
             message.replace,
@@ -98,6 +100,7 @@ class PendingJoins:
             epoch,
             turn.now.wall_ms,
             message.again,
+            user,
         )
         self._joining[key] = joining = _PendingJoin(command, [asker])
         self._proposals.propose(

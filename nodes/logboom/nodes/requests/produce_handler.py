@@ -40,7 +40,7 @@ from logboom.wire.message_sizes import find_oversized
 from logboom.wire.messages import FRAME_ROOM_BYTES, Acks, Produce, Produced
 from logboom.wire.names import is_reserved
 from logboom.wire.parking import AT_ONCE, check_due
-from logboom.wire.producer_ids import is_id_of_user
+from logboom.wire.user_marks import is_id_of_user
 
 
 class ProduceHandler(Service):

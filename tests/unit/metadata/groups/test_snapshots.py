@@ -50,6 +50,20 @@ def test_a_restored_state_is_the_same() -> None:
     assert list(twin.cluster.groups.pending) == []
 
 
+def test_members_of_users_are_restored_and_others_are_stored_as_before() -> None:
+    tables = busy()
+    before = tables.state.snapshot()
+    member = tables.group.members["m1"]
+    member.user = 7
+    assert tables.state.snapshot() != before
+    twin = StateMachine()
+    twin.restore(tables.state.snapshot())
+    users = {name: each.user for name, each in twin.cluster.groups.by_name["g"].members.items()}
+    assert users == {"m1": 7, "process-1": 0}
+    member.user = 0
+    assert tables.state.snapshot() == before
+
+
 def test_machines_of_either_byte_order_write_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = busy()
     topic = next(iter(tables.group.topics.values()))

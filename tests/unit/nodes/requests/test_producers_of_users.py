@@ -7,7 +7,7 @@ import pytest
 from logboom.wire.errors import Forbidden
 from logboom.wire.features import IDS_OF_USERS
 from logboom.wire.messages import Produced
-from logboom.wire.producer_ids import id_of_user
+from logboom.wire.user_marks import id_of_user
 from tests.unit.nodes.rig import Peer, Rig, batch, produce
 from tests.unit.nodes.test_users_at_brokers import alice_and_bob
 

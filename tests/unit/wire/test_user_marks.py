@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from logboom.metadata.state.recovery_commands import PRODUCER_IDS
 from logboom.metadata.tables.name_rules import MAX_PRODUCER_IDS
-from logboom.wire.producer_ids import id_of_user, is_id_of_user
+from logboom.wire.user_marks import id_of_user, is_id_of_user
 
 USERS = st.text(min_size=1, max_size=64)
 NUMBERS = st.integers(1, 2**62)
