@@ -584,6 +584,13 @@ BREAKS: Final = (
     ),
     Break(
         "A6",
+        a.recalls_are_anybodys,
+        Directed(
+            "nodes.parking.test_recalls_of_users:test_a6_what_another_user_has_sent_is_not_recalled"
+        ),
+    ),
+    Break(
+        "A6",
         a.members_are_anybodys,
         Directed(
             "nodes.groups.test_members_of_users:test_a6_nobody_speaks_for_another_users_member"

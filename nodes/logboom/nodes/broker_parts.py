@@ -258,7 +258,7 @@ class BrokerParts:
             self.scrubber,
             self.produce_handler,
             DelayedHandler(context),
-            RecallHandler(context, self.produce_handler, refusal, appended),
+            RecallHandler(context, self.produce_handler, self.repair, appended),
             EndHalfHandler(
                 context, self.produce_handler, self.release_scheduler, self.repair, appended
             ),

@@ -13,6 +13,7 @@ from logboom.metadata.tables.consumer_groups import ConsumerGroupMember
 from logboom.metadata.watch.watch_handler import WatchHandler
 from logboom.nodes.broker import Broker
 from logboom.nodes.groups.member_access import MemberAccess
+from logboom.nodes.parking.recall_handler import RecallHandler
 from logboom.nodes.requests import produce_handler
 from logboom.nodes.subscriptions.active_subscription import ConsumerSession
 from logboom.wire.acceptor import Acceptor
@@ -160,6 +161,11 @@ def members_are_anybodys(patch: Patch) -> None:
 def names_of_members_are_anybodys(patch: Patch) -> None:
     """A6: a member of any user takes the place of one of its name."""
     patch.setattr(ConsumerGroupMember, "is_anothers", lambda _self, _user: False)
+
+
+def recalls_are_anybodys(patch: Patch) -> None:
+    """A6: whoever may write to a topic takes back what others have sent there for later."""
+    patch.setattr(RecallHandler, "_check_sender", lambda _self, *_of: None)
 
 
 _CLOCK = [0]

@@ -137,7 +137,7 @@ REQUEST_EXAMPLES: list[tuple[Any, list[Requirement]]] = [
     (Offsets(1, 0, "t", [0]), [on_topic("describe")]),
     (OffsetForTime(1, 0, "t", 0, 0), [on_topic("describe")]),
     (FindKey(1, 0, "t", 0, 0, 0, 1), [on_topic("read")]),
-    (Recall(1, 0, "t", 0, 0, 0), [on_topic("write")]),
+    (Recall(1, 0, "t", 0, 0, 0), [on_topic("write", "manage")]),
     (Recall(1, 0, "%RETRY%g", 0, 0, 0), [Requirement("manage", "topic", "%RETRY%g")]),
     (SignCopies(1, 0, "t", 0, "g", [0]), [on_topic("read"), on_group("read")]),
     (SignCopies(1, 0, "t", 0, "t%s", [0]), [on_topic("read")]),

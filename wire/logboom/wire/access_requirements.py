@@ -211,8 +211,11 @@ def _sign_copies(asked: SignCopies) -> Sequence[Requirement]:
 
 
 def _recall(asked: Recall) -> Sequence[Requirement]:
-    # What waits in the topics of a group or subscription is not its reader's own.
-    return (_need("manage" if is_reserved(asked.topic) else "write", "topic", asked.topic),)
+    # What waits in the topics of a group or subscription is not its reader's own. Elsewhere the handler
+    # adds whose it is, which only the parked batch tells.
+    if is_reserved(asked.topic):
+        return (_need("manage", "topic", asked.topic),)
+    return (_need("write", "topic", asked.topic, "manage"),)
 
 
 def _join(asked: GroupJoin) -> Iterable[Requirement]:
@@ -266,7 +269,9 @@ REQUESTS: Final[Mapping[type[Struct], RequestRule]] = {
         "manage topic instead",
         _sign_copies,
     ),
-    Recall: RequestRule("write topic; of retries manage topic", _recall),
+    Recall: RequestRule(
+        "write topic for what the user has sent; otherwise, and of retries, manage topic", _recall
+    ),
     ListDelayed: FILTERED,
     Replicate: NODES,
     Watch: FILTERED,

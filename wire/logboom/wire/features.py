@@ -31,8 +31,9 @@ BRINGS: Final = {
     2: "copies of messages for retries and dead letters are taken from users with a broker's receipt "
     "alone: users' clients that retry are to be upgraded before",
     3: "kept results of commands are bounded for each user by itself; ids of producers and members of "
-    "groups count for the user who got them alone: users' programs that send are to be restarted "
-    "before; owners of a group's queue fence those before them at the queue's leader with a proof alone",
+    "groups count for the user who got them alone, and users recall their own delayed messages: users' "
+    "programs that send are to be restarted before; owners of a group's queue fence those before them "
+    "at the queue's leader with a proof alone",
 }
 """Level → what it makes possible, in words."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -84,6 +84,8 @@ def _row(group: ConsumerGroup) -> GroupRow:
         member: place for place, member in enumerate(members)
     }
     places[None] = NOBODY
+    # A row without a user is one of before there were any, as older name servers write it.
+    stored: list[Any] = [_member_row(member) for member in members]
     return GroupRow(
         group.name,
         group.id,
@@ -98,7 +100,7 @@ def _row(group: ConsumerGroup) -> GroupRow:
         group.fault,
         group.version,
         group.created_version,
-        [_member_row(member) for member in members],
+        stored,
         [_topic_row(group.topics[number], places) for number in sorted(group.topics)],
     )
 

@@ -6,17 +6,23 @@ from collections.abc import Callable
 
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.log.keys import LAST_SIDE, Position
+from logboom.nodes.parking.release_scheduler import parked_entry
 from logboom.nodes.replica import parked_rows
+from logboom.nodes.replica.entry_reader import DamagedEntry
 from logboom.nodes.replica.leader_lookup import find_led_replica
 from logboom.nodes.replica.leadership import Leadership, PendingProduce
 from logboom.nodes.replica.replica import Replica
+from logboom.nodes.replication.replica_repair import ReplicaRepair
 from logboom.nodes.requests.produce_handler import ProduceHandler
 from logboom.nodes.turn import BrokerTurn, Handler, Service
 from logboom.wire.acceptor import PeerSession
-from logboom.wire.actor import PeerAddress
+from logboom.wire.access_requirements import Requirement
+from logboom.wire.batch import control_body, peek
 from logboom.wire.errors import InvalidRequest, LogboomError, Unavailable
+from logboom.wire.features import IDS_OF_USERS
 from logboom.wire.head import ControlKind
-from logboom.wire.parking import Recall, Recalled, encode_recalled
+from logboom.wire.parking import Recall, Recalled, encode_recalled, parked_body
+from logboom.wire.user_marks import is_id_of_user
 
 
 class RecallHandler(Service):
@@ -26,21 +32,17 @@ class RecallHandler(Service):
         self,
         context: BrokerContext,
         produce_handler: ProduceHandler,
-        refusal: Callable[[Replica], LogboomError],
+        repair: ReplicaRepair,
         appended: Callable[[Replica], None],
     ) -> None:
-        """Create a handler.
-
-        Args:
-            refusal: makes the error for a damaged queue.
-            appended: is called when a queue's log grew.
-        """
+        """Create a handler; `appended` is called when a queue's log grew."""
+        self._acceptor = context.acceptor
         self._me = context.me
         self._queues = context.queues
         self._routes = context.routes
         self._stats = context.stats
         self._produce_handler = produce_handler
-        self._refusal = refusal
+        self._repair = repair
         self._appended = appended
 
     def handlers(self) -> dict[type, Handler]:
@@ -50,20 +52,22 @@ class RecallHandler(Service):
     def recall(self, peer: PeerSession, message: Recall, turn: BrokerTurn) -> None:
         """Append a RECALLED entry, and answer once it is committed."""
         try:
-            self._recall(peer.address, message, turn)
+            self._recall(peer, message, turn)
         except LogboomError as error:
             turn.refuse(peer.address, message.id, error)
 
-    def _recall(self, address: PeerAddress, message: Recall, turn: BrokerTurn) -> None:
+    def _recall(self, peer: PeerSession, message: Recall, turn: BrokerTurn) -> None:
+        address = peer.address
         replica, leading = find_led_replica(self._queues, self._routes, self._me, message)
         if replica.damage is not None:
-            raise Unavailable(self._refusal(replica).text)
+            raise Unavailable(self._repair.refusal(replica).text)
         at = Position(message.offset, message.side)
         place = self._place(replica, leading, at)
         self._check_time(place, replica)
         if place is None:
             turn.answer(address, Recalled(message.id, self._was_recalled(replica, at)))
             return
+        self._check_sender(peer, message, replica, place)
         self._produce_handler.check_acks("all", leading, turn.mono)
         after = replica.append_control(
             ControlKind.RECALLED,
@@ -118,6 +122,30 @@ class RecallHandler(Service):
         if row is not None and row.waits is not None:
             text = "this batch waits for the decision on its transaction: abort that instead"
             raise InvalidRequest(text)
+
+    def _check_sender(
+        self, peer: PeerSession, message: Recall, replica: Replica, place: Position
+    ) -> None:
+        """Check that a user has sent the batch, or may manage the topic (A6).
+
+        Raises:
+            LogboomError: neither, or the batch cannot be read.
+        """
+        if not peer.user or self._routes.features < IDS_OF_USERS:
+            return
+        try:
+            entry = parked_entry(replica, self._queues, place)
+        except DamagedEntry as error:
+            self._repair.found(replica, error)
+            raise Unavailable(self._repair.refusal(replica).text) from None
+        sent = peek(parked_body(control_body(entry)).batch)
+        if is_id_of_user(peer.user, sent.producer_id):
+            return
+        error = self._acceptor.authorizer.lack(
+            peer, message, Requirement("manage", "topic", replica.topic)
+        )
+        if error is not None:
+            raise error
 
     def _was_recalled(self, replica: Replica, at: Position) -> bool:
         return parked_rows.was_recalled(self._queues.storage, replica.parked.ids, at)
