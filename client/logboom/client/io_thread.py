@@ -139,6 +139,11 @@ class IoThread:
         client_id = re.sub(r"[^A-Za-z0-9._@:-]", "-", self.core.config.client_id)
         return f"{client_id[-100:]}/{next(self._members)}"
 
+    @staticmethod
+    def secret_name() -> str:
+        """Return a new name that nobody can guess; client ids, of which others are made, are shown."""
+        return secrets.token_hex(16)
+
     @property
     def create_topics(self) -> bool:
         """True if consumers create missing topics."""

@@ -197,7 +197,7 @@ class TransactionPool:
         self._options = transactional(options)
         self._timeout_s = timeout_s
         self._make = make
-        self._own = ApplicationIdPool(io.member_id)
+        self._own = ApplicationIdPool(io.secret_name)
         self._idle: dict[str, TransactionProducer] = {}
         """Application id → the producer that sent for it last, and has nothing in flight."""
         self._open: dict[int, tuple[TransactionWork, TransactionProducer]] = {}

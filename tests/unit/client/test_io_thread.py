@@ -131,3 +131,10 @@ def test_a_callback_of_the_user_ends_no_thread_of_ours(
 
     _run_callback(callback, "a future")
     assert "a callback of 'a future' raised" in caplog.text
+
+
+def test_a_secret_name_has_nothing_of_the_names_that_others_are_shown(io: IoThread) -> None:
+    names = {io.secret_name() for _ in range(100)}
+    assert len(names) == 100
+    shown = io.core.config.client_id.rpartition("-")[2]
+    assert not [name for name in names if len(name) < 32 or shown in name]

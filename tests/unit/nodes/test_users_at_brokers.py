@@ -45,6 +45,7 @@ from logboom.wire.subscription_messages import (
 )
 from logboom.wire.transactions import (
     HALF,
+    MADE_UP,
     AwaitDecided,
     CheckHalves,
     EndHalf,
@@ -390,3 +391,26 @@ def test_undecided_batches_are_listed_by_topic_and_transaction() -> None:
     assert listed() == []
     allow(rig, ("describe", "transaction", "shop"), ("describe", "topic", "flights"))
     assert listed() == ["shop"]
+
+
+def test_ids_that_producers_invent_are_shown_whole_to_those_who_may_decide_on_them() -> None:
+    rig = Rig()
+    rig.lead()
+    secret = f"{MADE_UP}{'0123456789abcdef' * 2}"
+    owner = rig.client("owner")
+    owner.ask(park_request(TransactionId(secret, 1, 1)), [batch()])
+    assert isinstance(owner.answer(), Produced)
+    every: Right = ("describe", "transaction", "*")
+    topic: Right = ("describe", "topic", "flights")
+    for rights, shown in (
+        ([every], "%OWN%0123456789ab~4b39b3a7"),
+        ([every, ("write", "transaction", "*")], "%OWN%0123456789ab~4b39b3a7"),
+        ([("manage", "transaction", "*")], secret),
+    ):
+        allow(rig, topic, *rights)
+        client = alice(rig)
+        for app_id in ("", secret):
+            client.ask(ListUndecided(0, 5_000, app_id))
+            answer = client.answer()
+            assert isinstance(answer, UndecidedListed)
+            assert [each.transaction.app_id for each in answer.parked] == [shown]

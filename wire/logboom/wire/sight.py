@@ -39,6 +39,10 @@ class Sight(NamedTuple):
         """True if the user may describe an application id or producer group."""
         return self.books().decide(self.user, "describe", "transaction", app_id).allowed
 
+    def decides(self, app_id: str) -> bool:
+        """True if the user may decide on what others have left behind under an application id."""
+        return self.books().decide(self.user, "manage", "transaction", app_id).allowed
+
     def cluster(self) -> bool:
         """True if the user may describe the cluster."""
         return self.books().decide(self.user, "describe", "cluster", CLUSTER).allowed

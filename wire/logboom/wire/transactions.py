@@ -25,6 +25,7 @@ The body of a DECIDED entry, little endian:
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
@@ -43,6 +44,8 @@ NOT_FENCED: Final = -1
 MADE_UP: Final = "%OWN%"
 """Prefix of application ids that a producer invented for itself alone. No other process ever uses
 one, so that its state is dropped a week after its last use."""
+_SHOWN: Final = len(MADE_UP) + len("spark-write-")
+"""Characters of an invented id that are no secret: at least 20 random ones follow."""
 MAX_HANDLES: Final = 3_000
 """Parked batches that one decision can name: it is one command in the Raft log, of 60 KiB."""
 
@@ -75,6 +78,15 @@ def check_app_id(app_id: str) -> None:
     if not 0 < size <= MAX_APP_ID or "\0" in app_id or not app_id.isprintable():
         text = f"an application id has 1 to {MAX_APP_ID} printable bytes, not {app_id[:40]!r}"
         raise InvalidRequest(text)
+
+
+def hide_made_up(app_id: str) -> str:
+    """Return an application id that a producer invented as it is shown to those who may not use it.
+
+    What tells the kind of program is kept.
+    """
+    digest = hashlib.blake2b(app_id.encode(), digest_size=4).hexdigest()
+    return f"{app_id[:_SHOWN]}~{digest}"
 
 
 # ── commands ────────────────────────────────────────────────────────────────────────────────────

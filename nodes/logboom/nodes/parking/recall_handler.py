@@ -141,11 +141,10 @@ class RecallHandler(Service):
         sent = peek(parked_body(control_body(entry)).batch)
         if is_id_of_user(peer.user, sent.producer_id):
             return
-        error = self._acceptor.authorizer.lack(
-            peer, message, Requirement("manage", "topic", replica.topic)
-        )
-        if error is not None:
-            raise error
+        needed = Requirement("manage", "topic", replica.topic)
+        lack = self._acceptor.authorizer.lack(peer, message, needed)
+        if lack is not None:
+            raise lack
 
     def _was_recalled(self, replica: Replica, at: Position) -> bool:
         return parked_rows.was_recalled(self._queues.storage, replica.parked.ids, at)

@@ -7,6 +7,8 @@ from heapq import merge
 from itertools import chain
 from typing import Final
 
+from msgspec.structs import replace
+
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.log.keys import LAST_SIDE, Position
 from logboom.nodes.parking.release_scheduler import is_certain, parked_entry
@@ -24,6 +26,7 @@ from logboom.wire.settings import LiveSettings
 from logboom.wire.sight import Sight
 from logboom.wire.transactions import (
     HALF,
+    MADE_UP,
     MAX_HANDLES,
     CheckParked,
     EntryPosition,
@@ -32,6 +35,7 @@ from logboom.wire.transactions import (
     TransactionId,
     UndecidedBatch,
     UndecidedListed,
+    hide_made_up,
 )
 
 MAX_LISTED: Final = 1_000
@@ -178,6 +182,11 @@ class UndecidedHandler(Service):
             if sight is not None and not (whose and sight.transaction(whose.transaction.app_id)):
                 continue
             each = described(self._settings, replica, row, turn.now.wall_ms)
+            app_id = each.transaction.app_id
+            if sight is not None and app_id.startswith(MADE_UP) and not sight.decides(app_id):
+                # Whoever knows it may use it.
+                hidden = replace(each.transaction, app_id=hide_made_up(app_id))
+                each = replace(each, transaction=hidden)
             # A relocated batch is reported at its first position, so it has no order among others
             # of the same age.
             if len(found) >= limit and order(each)[:2] != order(found[-1])[:2]:

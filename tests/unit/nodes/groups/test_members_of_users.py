@@ -11,9 +11,9 @@ from logboom.wire.group_messages import GroupCommit, GroupHeartbeat, GroupLeave,
 from logboom.wire.user_marks import mark_of
 from tests.unit.nodes.groups.group_rig import GROUP, GroupRig, Member
 from tests.unit.nodes.rig import Peer
-from tests.unit.nodes.test_users_at_brokers import alice_and_bob
+from tests.unit.nodes.test_users_at_brokers import Right, alice_and_bob
 
-RIGHTS = (("read", "group", GROUP), ("read", "topic", "flights"))
+RIGHTS: list[Right] = [("read", "group", GROUP), ("read", "topic", "flights")]
 
 
 def joined(features: int = IDS_OF_USERS) -> tuple[GroupRig, Member, Peer]:
