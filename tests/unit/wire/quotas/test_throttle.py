@@ -432,6 +432,37 @@ def test_a_larger_copy_of_a_waiting_request_needs_room(monkeypatch: pytest.Monke
     assert float(bench.throttle.figures()["throttled_bytes"]) < 100 * KB
 
 
+def test_what_waits_holds_some_seconds_of_the_rate() -> None:
+    bench = Bench(Quota(produce_bytes_per_s=2_000 * KB))
+    first, second = bench.connect("a"), bench.connect("b")
+    for number in range(1, 61):
+        bench.ask(first, produce(number), 1_000 * KB)
+    assert 15_000 * KB < float(bench.throttle.figures()["throttled_bytes"]) <= 16_000 * KB
+    (failure, *_) = bench.told(Failure)
+    assert isinstance(failure, Failure)
+    assert (failure.code, failure.retryable) == ("BUSY", True)
+    for number in range(1, 11):
+        bench.ask(second, produce(number), 1_000 * KB)
+    assert float(bench.throttle.figures()["throttled_bytes"]) <= 17_000 * KB
+    bench.run(30.0)
+    late = [at for at, client, *_ in bench.served if client == "b"]
+    assert len(late) == 1, "every peer has room for one"
+    assert late[0] < 105.0, "and takes turns"
+
+
+def test_small_rates_have_room_for_some_batches_and_what_gets_no_answer_for_more() -> None:
+    bench = Bench(Quota(produce_bytes_per_s=10 * KB))
+    session = bench.connect("a")
+    for number in range(1, 200):
+        bench.ask(session, produce(number), 100 * KB)
+    assert 8_000 * KB < float(bench.throttle.figures()["throttled_bytes"]) <= 8 << 20
+    refused = len(bench.told(Failure))
+    for _ in range(200):
+        bench.ask(session, Produce(0, 0, "t", 0, "none"), 100 * KB)
+    assert len(bench.told(Failure)) == refused
+    assert float(bench.throttle.figures()["throttled_bytes"]) > 20_000 * KB
+
+
 def test_all_users_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttle_module, "MAX_ALL_WAITING_BYTES", 100 * KB)
     rate = Quota(produce_bytes_per_s=10 * KB)
@@ -497,8 +528,8 @@ def test_a_quota_that_is_raised_or_ends_counts_at_once() -> None:
     bench.grant(Quota(produce_bytes_per_s=200 * KB))
     bench.run(1.0)
     assert len(bench.served) == 2
-    bench.ask(session, produce(3), 10**7)
-    bench.ask(session, produce(4), 10**7)
+    bench.ask(session, produce(3), 4_000 * KB)
+    bench.ask(session, produce(4), 4_000 * KB)
     bench.grant(Quota())
     bench.run(0.5)
     assert len(bench.served) == 4

@@ -298,7 +298,8 @@ class Throttle:
         return sum(user.waiting_bytes for user in self._waiting.values())
 
     def _has_room(self, user: UserThrottle, request: WaitingRequest, lane: Lane) -> bool:
-        earlier = user.lines[lane].find(request.session.address, request.message.id)
+        line, address = user.lines[lane], request.session.address
+        earlier = line.find(address, request.message.id)
         if earlier is not None:
             # It was sent again, and takes the earlier one's place. A larger one under the same id
             # needs room for what it has more, or the bounds would hold only for first copies.
@@ -310,10 +311,14 @@ class Throttle:
         if not user.waiting:
             # One request always may wait, however large it is.
             return self._waiting_bytes() < MAX_ALL_WAITING_BYTES
+        held = request.held_bytes
+        if request.message.id and line.has(address) and held > user.room_bytes(lane):
+            # Who gets no answer cannot be told to send it again, so only the bounds below count.
+            return False
         return (
             user.waiting < MAX_WAITING
-            and user.waiting_bytes + request.held_bytes <= MAX_WAITING_BYTES
-            and self._waiting_bytes() + request.held_bytes <= MAX_ALL_WAITING_BYTES
+            and user.waiting_bytes + held <= MAX_WAITING_BYTES
+            and self._waiting_bytes() + held <= MAX_ALL_WAITING_BYTES
         )
 
     def _refuse(
@@ -324,7 +329,7 @@ class Throttle:
         if not request.message.id:
             self._stats.count("throttle_unacknowledged_lost")
         text = (
-            f"user {user.user!r} is over its quota and too much of it waits at this broker: send "
+            f"user {user.user!r} is over its quota and too much of it waits at this node: send "
             f"less, or raise the quota (`logboom quota show {user.user}`)"
         )
         wait_ms = int(user.outlook_s(lane, turn.mono) * 1000) + 1

@@ -16,6 +16,12 @@ from logboom.wire.transactions import Decide
 NEVER: Final = float("inf")
 
 
+WINDOW_S: Final = 8
+"""Seconds of a rate whose batches may wait; those beyond it are sent again."""
+MIN_WINDOW_BYTES: Final = 8 * 1024 * 1024
+"""The same at rates below one MiB a second, so that some batches may wait."""
+
+
 class Lane(IntEnum):
     """What a request costs; the lanes of a user do not wait for each other."""
 
@@ -99,6 +105,14 @@ class UserThrottle:
         if lane is Lane.PRODUCE and self._produce is not None:
             wait_s += line.waiting_bytes / self._produce.rate_per_s
         return wait_s
+
+    def room_bytes(self, lane: Lane) -> float:
+        """Return how many more bytes may wait in a lane, as far as its rate says."""
+        bucket = self._produce if lane is Lane.PRODUCE else None
+        if bucket is None:
+            return NEVER
+        window = max(MIN_WINDOW_BYTES, WINDOW_S * bucket.rate_per_s)
+        return window - self.lines[lane].waiting_bytes
 
     def charge(self, request: WaitingRequest, lane: Lane, now: float) -> None:
         """Charge a request that is served now."""

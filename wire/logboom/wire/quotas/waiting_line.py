@@ -79,6 +79,10 @@ class WaitingLine:
         """Return the waiting request with this id, or None."""
         return self._peers.get(address, {}).get(number) if number else None
 
+    def has(self, address: PeerAddress) -> bool:
+        """True if a request of this peer waits."""
+        return address in self._peers
+
     def take(self) -> WaitingRequest:
         """Remove and return the next request."""
         address, requests = next(iter(self._peers.items()))
