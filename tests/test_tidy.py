@@ -225,7 +225,7 @@ ROOMS: dict[str, str] = {
         requests
         groups parking replica_roles
         controlled_shutdown load_reports maintenance subscriptions transactions
-        copy_signer settlement survey_handler
+        copy_signer settlement stats_handler survey_handler
         broker_parts
         broker
         server

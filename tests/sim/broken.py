@@ -162,6 +162,11 @@ BREAKS: Final = (
         s.new_metadata_counts_at_once,
         Directed(ROLES + "test_q11_metadata_whose_roles_go_in_slices_is_not_known_before_the_last"),
     ),
+    Break(
+        "Q11",
+        s.changes_put_versions_off,
+        Directed(ROLES + "test_q11_a_version_is_reached_though_changes_never_end"),
+    ),
     Break("Q11", s.roles_change_all_at_once, Script(a_crowd_changes_hands), thorough=True),
     Break("Q11", s.a_silence_of_all_fences_all, Script(a_crowd_stands_still)),
     Break(

@@ -16,6 +16,7 @@ from logboom.nodes.broker_parts import BrokerParts
 from logboom.nodes.config import BrokerConfig, listeners_of
 from logboom.nodes.log.storage import Storage
 from logboom.nodes.request_times import RequestTimes
+from logboom.nodes.stats_handler import StatsHandler
 from logboom.nodes.subscriptions.entry_filter import DispatchFilter
 from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
 from logboom.wire.acceptor import PeerSession
@@ -32,8 +33,6 @@ from logboom.wire.messages import (
     KickConnection,
     ListConnections,
     Propose,
-    Stats,
-    StatsResult,
 )
 from logboom.wire.name_servers import KnownServer
 from logboom.wire.stats import FigureTable
@@ -82,10 +81,13 @@ class Broker:
         self.acceptor.authorizer.on_refusal = self.auditor.refused_by_rule
         self.skin_figures: Callable[[], FigureTable] = dict
         """Returns the figures of connections, store and process; the skin sets it."""
-        self._services = parts.services
+        self._services = (
+            *parts.services,
+            StatsHandler(context.me, self.stats, self.figure_steps),
+        )
         self._throttle = parts.throttle
-        self._steps = [each.step for each in parts.services if _overrides(each, "step")]
-        self._deadlines = [each.deadline for each in parts.services if _overrides(each, "deadline")]
+        self._steps = [each.step for each in self._services if _overrides(each, "step")]
+        self._deadlines = [each.deadline for each in self._services if _overrides(each, "deadline")]
         self._synced_services = [
             each.synced for each in parts.services if _overrides(each, "synced")
         ]
@@ -93,12 +95,11 @@ class Broker:
         """What `deadline` returned last."""
         self._handlers: dict[type, Handler] = {
             Propose: self._on_propose,
-            Stats: self._on_stats,
             ListConnections: self._on_connections,
             DescribeConfig: self._on_describe_config,
             KickConnection: self._on_kick_connection,
         }
-        for service in parts.services:
+        for service in self._services:
             self._handlers.update(service.handlers())
         self._syncing: deque[tuple[int, float]] = deque()
         """Tokens of the turns that are not on disk yet, with the times of the turns."""
@@ -276,13 +277,6 @@ class Broker:
         text = "a broker takes no commands: ask the raft leader of the name servers"
         error = NotLeader(text, leader=self.routes.raft_leader, endpoint=endpoint)
         turn.refuse(peer.address, message.id, error)
-
-    def _on_stats(self, peer: PeerSession, message: Stats, turn: BrokerTurn) -> None:
-        table = self.stats.flat()
-        for service in self._services:
-            table.update(service.figures(turn.mono))
-        table.update(self._own_figures())
-        turn.answer(peer.address, StatsResult(message.id, self.context.me, "broker", table))
 
     def _own_figures(self) -> FigureTable:
         return {

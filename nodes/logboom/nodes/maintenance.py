@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
@@ -26,6 +28,10 @@ from logboom.wire.errors import DamagedBatch, DataDamaged
 
 ROUND_INTERVAL_S: Final = 0.5
 """Seconds between two rounds."""
+LOOKED_AT_ONCE: Final = 512
+"""Queues that one turn of a round looks at; some milliseconds."""
+SLICE_INTERVAL_S: Final = 0.02
+"""Seconds between two such turns, so that rounds over thousands of queues leave time for the rest."""
 STALL_S: Final = 1.5
 """Seconds without a turn that count as a stall of this loop, for which nobody else is blamed."""
 SHARE: Final = 256
@@ -37,6 +43,18 @@ EXPIRED_AT_ONCE: Final = 10_000
 SURELY_IDLE: Final = 3_600.0
 """Seconds for which a producer must be found idle before it is forgotten. If the wall clock is set
 forward, all producers look idle, and active ones send again within this time."""
+
+
+@dataclass(slots=True)
+class _Round:
+    """A round under way."""
+
+    left: Iterator[Replica]
+    """Queues led when it began that were not looked at yet."""
+    next_at: float
+    """Monotonic time of the next round."""
+    found: dict[tuple[QueueKey, int, Position], float] | None
+    """The idle producers that were known before, if it looks for them; None: it does not."""
 
 
 class Maintenance(Service):
@@ -65,7 +83,8 @@ class Maintenance(Service):
         self._fetchers = fetchers
         self._trimmer = trimmer
         self.next_at = float("-inf")
-        """Monotonic time of the next round."""
+        """Monotonic time of the next slice, or of the next round."""
+        self._round: _Round | None = None
         self._last_turn = float("inf")
         self._producers_at = float("inf")
         self._idle: dict[tuple[QueueKey, int, Position], float] = {}
@@ -95,15 +114,40 @@ class Maintenance(Service):
         return self.next_at
 
     def step(self, turn: BrokerTurn) -> None:
-        """Run one round, if it is time."""
+        """Run the next slice of a round, if it is time."""
         if turn.mono < self.next_at:
             return
-        self.next_at = turn.mono + ROUND_INTERVAL_S
+        if self._round is None:
+            self._round = self._begin_round(turn)
+        share = list(islice(self._round.left, LOOKED_AT_ONCE))
+        self._look_at(share, turn)
+        if self._round.found is not None:
+            self._expire_producers(share, self._round.found, turn)
+        if len(share) == LOOKED_AT_ONCE:
+            self.next_at = turn.mono + SLICE_INTERVAL_S
+            return
+        self.next_at = max(self._round.next_at, turn.mono + SLICE_INTERVAL_S)
+        self._round = None
+        self._trimmer.step(turn)
+        self._hang_up(turn)
+
+    def _begin_round(self, turn: BrokerTurn) -> _Round:
+        found = None
+        if self._producers_at == float("inf"):
+            self._producers_at = turn.mono + PRODUCERS_EVERY
+        if turn.mono >= self._producers_at:
+            self._producers_at = turn.mono + PRODUCERS_EVERY
+            found, self._idle = self._idle, {}
+        return _Round(iter([*self._queues.led.values()]), turn.mono + ROUND_INTERVAL_S, found)
+
+    def _look_at(self, replicas: Sequence[Replica], turn: BrokerTurn) -> None:
+        """Forget producers that wait no longer, and shrink and grow the ISRs."""
         heard = self._replicate_handler.heard()
         period = self._config.out_of_sync_ms / 1000
-        for replica in self._queues.led.values():
+        for replica in replicas:
             leading = replica.leading
-            assert leading is not None
+            if leading is None:
+                continue
             self._produce_handler.expire(leading, turn.mono)
             if len(leading.isr) > 1:
                 slow = leading.laggards(replica.end, turn.mono, period, heard)
@@ -111,9 +155,6 @@ class Maintenance(Service):
                     self._isr.shrink(replica, slow)
             if len(leading.isr) < len(leading.replicas):
                 self._grow(replica, leading, heard, turn.mono, period)
-        self._trimmer.step(turn)
-        self._expire_producers(turn)
-        self._hang_up(turn)
 
     def _grow(
         self,
@@ -135,16 +176,16 @@ class Maintenance(Service):
     def _hang_up(self, turn: BrokerTurn) -> None:
         self._links.keep_only({*self._servers.endpoints, *self._fetchers.endpoints()}, turn)
 
-    def _expire_producers(self, turn: BrokerTurn) -> None:
-        if self._producers_at == float("inf"):
-            self._producers_at = turn.mono + PRODUCERS_EVERY
-        if turn.mono < self._producers_at:
-            return
-        self._producers_at = turn.mono + PRODUCERS_EVERY
+    def _expire_producers(
+        self,
+        replicas: Sequence[Replica],
+        found: dict[tuple[QueueKey, int, Position], float],
+        turn: BrokerTurn,
+    ) -> None:
+        """Forget the producers of some queues that were found idle before, for long enough."""
         expiry_ms = self._settings.producer_expiry_ms
         before_ms = turn.now.wall_ms - expiry_ms
-        found, self._idle = self._idle, {}
-        for replica in self._queues.led.values():
+        for replica in replicas:
             if not replica.may_append:
                 continue
             gone: list[int] = []

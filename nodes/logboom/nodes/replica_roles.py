@@ -6,7 +6,8 @@ earlier process (Q2).
 
 Thousands of queues change their roles at once when a broker registers or is fenced. They do so in
 slices, a turn each, so that heartbeats and requests go on meanwhile. Until the last one, the metadata
-counts as known up to the version before (`AppliedMetadata`).
+counts as known up to the version before (`AppliedMetadata`). What changes meanwhile comes after that,
+so that a version is reached though changes never end.
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ class ReplicaRoles(Service):
         self._on_applied = on_applied
         self._pending: dict[str, None] = {}
         """Topics whose queues have yet to get their roles, in the order of their changes."""
+        self._pending_version = -1
+        """Version that is reached once these have them."""
+        self._later: dict[str, None] = {}
+        """Topics that have changed since, other than those that are pending."""
         self._worked = False
         """True if this turn has done a slice."""
         self._queues = context.queues
@@ -116,13 +121,8 @@ class ReplicaRoles(Service):
         """Give the queues of changed topics their roles, as many at once as one turn may."""
         self.apply(topics, turn)
 
-    def figures(self, now: float) -> Figures:
-        """Return how many replicas there are here, and how many of them lead."""
-        *_, found = self.figure_steps(now)
-        return found
-
     def figure_steps(self, now: float) -> Iterator[Figures]:
-        """Yield the same after some steps, since each led queue has to be looked at."""
+        """Yield, after some steps, how many replicas there are here, and how many of them lead."""
         under_replicated = below_min = unreplicated = 0
         led = [*self._queues.led.values()]
         for number, replica in enumerate(led, 1):
@@ -167,8 +167,16 @@ class ReplicaRoles(Service):
             # What moved away before may be back by metadata that lacks the move.
             self._recoveries = self._routes.recoveries
             self._delisted.clear()
-        self._pending.update(dict.fromkeys(names))
+        if self._pending:
+            self._later.update((name, None) for name in names if name not in self._pending)
+        else:
+            self._begin(names)
         self._advance(turn)
+
+    def _begin(self, names: Iterable[str]) -> None:
+        """Let the queues of these topics get their roles next, after which all have this version's."""
+        self._pending = dict.fromkeys(names)
+        self._pending_version = self._routes.version
 
     def _advance(self, turn: BrokerTurn) -> None:
         """Do one slice, unless this turn has done one."""
@@ -178,7 +186,10 @@ class ReplicaRoles(Service):
         slice_, left = self._take_slice()
         if not left:
             # Before the last ones get their roles, which are under this lease.
-            self._applied.reach(self._routes.version)
+            whole = not self._later
+            self._applied.reach(self._routes.version if whole else self._pending_version)
+            later, self._later = self._later, {}
+            self._begin(later)
         for name in slice_:
             topic = self._routes.topics.get(name)
             if topic is not None:
@@ -196,7 +207,7 @@ class ReplicaRoles(Service):
             if room <= 0:
                 break
             topic = self._routes.topics.get(name)
-            room -= 1 if topic is None else len(topic.queues)
+            room -= max(1, len(self._queues.held(name) if topic is None else topic.queues))
             names.append(name)
         for name in names:
             del self._pending[name]

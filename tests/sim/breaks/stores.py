@@ -31,7 +31,7 @@ from logboom.wire.actor import Synced
 from tests.sim.world.process import Process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from logboom.nodes.disk.journal_records import JournalEntry, SegmentHeader
     from logboom.nodes.log.keys import Position as At
@@ -102,6 +102,19 @@ def new_metadata_counts_at_once(patch: Patch) -> None:
         vars(self)["_applied"].reach(vars(self)["_routes"].version)
 
     patch.setattr(ReplicaRoles, "_advance", early)
+
+
+def changes_put_versions_off(patch: Patch) -> None:
+    """Q11: a version counts only once nothing is left of what has changed since."""
+    apply = ReplicaRoles.apply
+
+    def together(self: ReplicaRoles, names: Iterable[str], turn: BrokerTurn) -> None:
+        apply(self, names, turn)
+        parts = vars(self)
+        parts["_pending"].update(parts["_later"])
+        parts["_later"].clear()
+
+    patch.setattr(ReplicaRoles, "apply", together)
 
 
 def leases_from_the_answer(patch: Patch) -> None:

@@ -7,7 +7,10 @@ import pytest
 from logboom.nodes import maintenance
 from logboom.nodes.log.keys import Position
 from logboom.nodes.maintenance import SURELY_IDLE
+from logboom.nodes.replica.leadership import Leadership
+from logboom.nodes.requests.produce_handler import ProduceHandler
 from logboom.wire.actor import Effects, Event
+from logboom.wire.commands import AlterIsr
 from logboom.wire.errors import ProducerError
 from logboom.wire.messages import QueueAnswer
 from logboom.wire.view import TopicConfig
@@ -180,3 +183,41 @@ def test_an_idle_broker_takes_few_turns() -> None:
     counting = CountingBroker(rig)
     rig.settle(10.0)
     assert counting.turns < 150
+
+
+def test_a_round_over_many_queues_looks_at_some_in_each_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(maintenance, "LOOKED_AT_ONCE", 10)
+    rig = Rig()
+    rig.lead(queues=35)
+    looked: list[int] = []
+    expire = ProduceHandler.expire
+
+    def counted(self: ProduceHandler, leading: Leadership, now: float) -> None:
+        looked[-1] += 1
+        expire(self, leading, now)
+
+    monkeypatch.setattr(ProduceHandler, "expire", counted)
+    for _ in range(50):
+        looked.append(0)
+        rig.mono += 0.02
+        rig.turn()
+    assert max(looked) == 10
+    assert sum(looked) in range(35, 4 * 35), "two rounds a second"
+
+
+def test_an_isr_shrinks_though_a_round_takes_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "LOOKED_AT_ONCE", 3)
+    rig = Rig()
+    rig.lead(isr=BOTH, replicas=BOTH, queues=10)
+    rig.follower().ask(fetch(0, *[(Position(0), -1)] * 10))
+    rig.client().ask(produce(), [batch(1)])
+    shrunk: set[int] = set()
+    for _ in range(20):
+        rig.settle(1.0)
+        while rig.commands:
+            command = rig.decide()
+            if isinstance(command, AlterIsr):
+                shrunk |= {change.queue for change in command.changes}
+    assert shrunk == {*range(10)}

@@ -291,3 +291,40 @@ def test_q11_metadata_whose_roles_go_in_slices_is_not_known_before_the_last() ->
         rig.settle()
     assert rig.broker.context.applied.version == rig.broker.routes.version
     assert set(rig.broker.queues.led) == {(10 + n, 0) for n in range(4)}
+
+
+def test_q11_a_version_is_reached_though_changes_never_end() -> None:
+    rig = Rig()
+    rig.lead()
+    rig.settle()
+    led = QueueView([ME], ME, 1, 1, [ME], [])
+    topics: list[TopicView] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica_roles, "QUEUES_AT_ONCE", 1)
+        reached: list[int] = []
+        for number in range(10):
+            topics += [
+                TopicView(f"t{number}{n}", 10 + 2 * number + n, TopicConfig(), [led], 1)
+                for n in range(2)
+            ]
+            rig.publish(*topics)
+            reached.append(rig.broker.context.applied.version)
+        assert rig.broker.context.applied.version < rig.broker.routes.version
+        assert len({*reached}) >= 3, "two topics come while one gets its roles, and some count"
+        rig.settle()
+    assert rig.broker.context.applied.version == rig.broker.routes.version
+    assert len(rig.broker.queues.led) == 20
+
+
+def test_deleted_topics_with_many_queues_go_in_slices() -> None:
+    rig = Rig()
+    led = QueueView([ME], ME, 1, 1, [ME], [])
+    topics = [TopicView(f"t{n}", 10 + n, TopicConfig(), [led] * 3, 1) for n in range(4)]
+    rig.publish(*topics)
+    rig.settle()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica_roles, "QUEUES_AT_ONCE", 6)
+        rig.publish()
+        assert len(rig.broker.queues.replicas) == 6
+        rig.settle()
+    assert not rig.broker.queues.replicas

@@ -77,13 +77,8 @@ class Compactor(Service):
             return self._worked_at + PASS_INTERVAL_S
         return self._worked_at + self._spent / self._settings.compaction_messages_per_s
 
-    def figures(self, now: float) -> Figures:
-        """Return how many queues have yet to fetch copies."""
-        *_, found = self.figure_steps(now)
-        return found
-
     def figure_steps(self, now: float) -> Iterator[Figures]:
-        """Yield the same after some steps, since each queue has to be looked at."""
+        """Yield, after some steps, how many queues have yet to fetch copies."""
         lacking = 0
         for number, replica in enumerate([*self._queues], 1):
             lacking += replica.compaction.lacks is not None

@@ -93,13 +93,8 @@ class ReleaseScheduler(Service):
             self._armed[key] = at_ms
             heappush(self._heap, (at_ms, key))
 
-    def figures(self, now: float) -> Figures:
-        """Return the figures of the batches parked in the queues that are led here."""
-        *_, found = self.figure_steps(now)
-        return found
-
     def figure_steps(self, now: float) -> Iterator[Figures]:
-        """Yield them after some steps, since each queue with parked batches has to be looked at."""
+        """Yield, after some steps, the figures of the batches parked in the queues that are led here."""
         batches = size = undecided = looked = 0
         oldest_ms: int | None = None
         for replica in [*self._queues.led.values()]:
