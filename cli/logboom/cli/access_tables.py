@@ -70,7 +70,10 @@ def key_row(key: UserKey) -> dict[str, Any]:
 
 def time_text(milliseconds: int) -> str:
     """Return a time as 2026-11-21T10:00:00Z."""
-    whole = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    try:
+        whole = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)  # it is what the creating client said
     return whole.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -10,7 +10,12 @@ import msgspec
 from logboom.metadata.raft.log_commands import level_of
 from logboom.metadata.raft.raft_config import MAX_COMMAND_BYTES
 from logboom.wire.acceptor import PeerSession
-from logboom.wire.access.access_commands import AdmitInitialUsers, EndUserKeys
+from logboom.wire.access.access_commands import (
+    AddUserKey,
+    AdmitInitialUsers,
+    CreateUser,
+    EndUserKeys,
+)
 from logboom.wire.commands import (
     AllocateProducerIds,
     AlterTopic,
@@ -27,6 +32,7 @@ from logboom.wire.errors import Forbidden, InvalidRequest, LogboomError, Refused
 from logboom.wire.features import COPIES_PROVEN, upgrade_text
 from logboom.wire.group_commands import AlterGroup, JoinGroup, SetTarget
 from logboom.wire.group_owners import strategy_fault
+from logboom.wire.group_view import GroupConfig
 from logboom.wire.messages import Propose
 from logboom.wire.names import (
     RETRY_PREFIX,
@@ -55,6 +61,9 @@ LEADERS_OWN: Final = (
     RaiseFeatures,
 )
 """Commands that nobody may propose: the Raft leader makes them itself."""
+MAX_NUMBER: Final = 1 << 53
+"""Upper bound of times and settings that are kept as they are told: every language has it exactly, and
+can read the metadata."""
 MAX_PROPOSER: Final = 128
 """Maximum length of a proposer's name, in characters."""
 
@@ -194,7 +203,7 @@ def refuse_proposal(
         error = _system_topic_error(peer, command, cluster) or _member_error(peer, command, cluster)
         if error is not None:
             return error
-    fault = _strategy_fault(command, cluster.groups)
+    fault = _number_fault(command) or _strategy_fault(command, cluster.groups)
     return None if fault is None else InvalidRequest(fault)
 
 
@@ -294,6 +303,37 @@ def _lost_fault(command: RegisterBroker, cluster: ClusterState) -> str | None:
         f"{command.broker} {known}: the name servers were restored from an older copy. Stop them all, let "
         "one go on with `logboom name-server recover --restored`, and add the others anew"
     )
+
+
+def _number_fault(command: AnyCommand) -> str | None:
+    """Return which number of a command is none that anybody means, in one line, or None.
+
+    Like a strategy it is not checked when it is applied. Negative settings are refused there.
+    """
+    named: list[tuple[str, int]] = []
+    if isinstance(command, CreateTopic | CreateUser):
+        named.append(("time_ms", command.time_ms))
+    keys = command.keys if isinstance(command, CreateUser) else []
+    keys = [command.key] if isinstance(command, AddUserKey) else keys
+    named += [("created_ms", key.created_ms) for key in keys]
+    for name, number in named:
+        if not 0 <= number <= MAX_NUMBER:
+            return f"{name} {number}: give ms since 1970"
+    if isinstance(command, JoinGroup) and not 0 <= command.user < 1 << 63:
+        return f"user {command.user}: give the mark of a user"
+    if not isinstance(command, CreateTopic | AlterTopic | AlterGroup | JoinGroup):
+        return None
+    config = command.config
+    settings = (
+        {} if config is None else {each: getattr(config, each) for each in config.__struct_fields__}
+    )
+    if isinstance(config, GroupConfig):
+        chosen = config.options.config.values()
+        settings["options"] = max((abs(n) for queues in chosen for _, n in queues), default=0)
+    for name, value in settings.items():
+        if isinstance(value, int) and value > MAX_NUMBER:
+            return f"{name} {value}: give at most {MAX_NUMBER}"
+    return None
 
 
 def _strategy_fault(command: AnyCommand, groups: ConsumerGroups) -> str | None:
