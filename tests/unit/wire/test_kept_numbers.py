@@ -32,10 +32,12 @@ def rows() -> list[list[str]]:
     return found
 
 
+PATTERNS: Final = [pattern for row in rows() for pattern in row]
+
+
 def named(name: str) -> str:
     """The first pattern that names a number; "" if none does."""
-    patterns = (pattern for row in rows() for pattern in row)
-    return next((each for each in patterns if fnmatchcase(name, each)), "")
+    return next((each for each in PATTERNS if fnmatchcase(name, each)), "")
 
 
 def test_every_number_has_an_entry() -> None:
@@ -45,7 +47,7 @@ def test_every_number_has_an_entry() -> None:
 
 def test_every_entry_names_a_number() -> None:
     used = {named(each.name) for each in NUMBERS}
-    assert [each for row in rows() for each in row if each not in used] == []
+    assert [each for each in PATTERNS if each not in used] == []
 
 
 @pytest.mark.parametrize("owner", sorted({each.owner for each in NUMBERS}))
