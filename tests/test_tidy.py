@@ -198,7 +198,7 @@ ROOMS: dict[str, str] = {
         columns manifest_file message_sizes parking view
         backup_messages batch commands filters group_routes restart_check routes told_endpoints
         arrow_batches health messages name_servers
-        access_requirements config_requests frames hello internal_topics
+        access_requirements config_requests frames hello internal_topics node_requirements
         actor authorizer zap_requests
         acceptor audit_log event_log peer_routes session unfinished_messages
         accepted_connections audit_file auditor cluster_keys connection_requests listener_gate quotas session_table tls_files
@@ -207,7 +207,7 @@ ROOMS: dict[str, str] = {
     """,
     "metadata": """
         allocation config log_time raft tables
-        access allocate hidden_topics planning proposal_checks
+        access allocate broker_claims hidden_topics planning proposal_checks
         groups
         transactions watch
         state

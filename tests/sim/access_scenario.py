@@ -80,7 +80,7 @@ class AccessScenario(Scenario):
         if host.paused:
             return "silence"
         admission = admission_of(host.core, self.keys[dialler.name], listener)
-        return self.access.watch.admission(host, dialler, admission)
+        return self.access.watch.admission(host, listener, dialler, admission)
 
     def run(self) -> Outcome:
         """All acts, while every decision is looked at; raises `Failed`."""

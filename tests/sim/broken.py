@@ -24,6 +24,7 @@ from tests.sim.breaks import decisions as d
 from tests.sim.breaks import groups as g
 from tests.sim.breaks import levels as v
 from tests.sim.breaks import moves as m
+from tests.sim.breaks import nodes as n
 from tests.sim.breaks import parked as p
 from tests.sim.breaks import queues as q
 from tests.sim.breaks import raft as r
@@ -86,6 +87,7 @@ class Break:
 
 RULES_AT_BROKERS: Final = "nodes.test_broker_rules:"
 RULES_AT_NAME_SERVERS: Final = "metadata.test_name_server:"
+NODE_REQUESTS: Final = "metadata.test_node_requests:"
 JOINING: Final = "metadata.test_joining:"
 FEATURE_LEVELS: Final = "metadata.test_feature_levels:"
 RULES_OF_RAFT: Final = "metadata.raft.test_rules:"
@@ -607,6 +609,22 @@ BREAKS: Final = (
         Directed(
             "nodes.groups.test_members_of_users:test_a6_another_user_does_not_take_the_name", ("",)
         ),
+    ),
+    Break(
+        "A7",
+        n.nodes_send_everything,
+        Directed(NODE_REQUESTS + "test_a7_a_broker_asks_nothing_that_is_not_a_brokers"),
+    ),
+    Break(
+        "A7",
+        n.nodes_are_of_any_kind,
+        Directed(NODE_REQUESTS + "test_a7_a_broker_is_no_name_server_and_a_name_server_no_broker"),
+    ),
+    Break("A7", n.the_raft_listener_takes_all_keys, Rights(), within=20),
+    Break(
+        "A7",
+        n.claims_of_brokers_are_believed,
+        Directed(NODE_REQUESTS + "test_a7_a_broker_proposes_nothing_for_others"),
     ),
     Break(
         "S2",

@@ -51,10 +51,9 @@ RULES = {
     *(f"T{number}" for number in range(1, 4)),
     *(f"W{number}" for number in range(1, 4)),
     *(f"S{number}" for number in range(1, 5)),
-    *(f"A{number}" for number in range(1, 6)),
+    *(f"A{number}" for number in range(1, 8)),
     *(f"K{number}" for number in range(1, 7)),
     *(f"M{number}" for number in range(1, 8)),
-    "A6",
     "P10",
 }
 """Of queues, raft, groups, transactions, wire, identities, access, backups and moves; and the promise to

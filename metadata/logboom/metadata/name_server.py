@@ -16,6 +16,7 @@ from typing import Final
 
 from logboom.metadata.access.access_reads import AccessReads
 from logboom.metadata.access.initial_keys import InitialKeys
+from logboom.metadata.broker_claims import refuse_claim
 from logboom.metadata.config import (
     LEASE_MS,
     NameServerConfig,
@@ -70,7 +71,7 @@ from logboom.metadata.state.journal_notes import (
     noted_journal,
 )
 from logboom.metadata.state.state_counters import figures_of, next_key_end_ms
-from logboom.metadata.state.state_machine import StateMachine
+from logboom.metadata.state.state_machine import StateMachine, result_of
 from logboom.metadata.state.state_reads import StateReads
 from logboom.metadata.tables.cluster_state import OPEN, ClusterState
 from logboom.metadata.watch.watch_handler import WatchHandler
@@ -81,7 +82,7 @@ from logboom.metadata.watch.watch_views import (
     removed_name_servers,
 )
 from logboom.wire.acceptor import Acceptor, PeerSession, error_frames, removed_text
-from logboom.wire.access.access_rules import node_user
+from logboom.wire.access.access_rules import node_user, user_of
 from logboom.wire.actor import (
     Call,
     Effects,
@@ -98,7 +99,7 @@ from logboom.wire.authenticator import REFUSED, Verdict, verdict_on
 from logboom.wire.authorizer import Authorizer
 from logboom.wire.backup_messages import ReadState
 from logboom.wire.base import WireMessage
-from logboom.wire.commands import Barrier, NewTerm, RegisterBroker
+from logboom.wire.commands import Barrier, CommandResult, NewTerm, RegisterBroker
 from logboom.wire.config_requests import describe_config
 from logboom.wire.connection_requests import kick_connection, list_connections
 from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader, Refused, Unavailable
@@ -128,6 +129,7 @@ from logboom.wire.messages import (
     StatsResult,
     Watch,
 )
+from logboom.wire.node_requirements import NodeKind, kinds_of
 from logboom.wire.operation_commands import RaiseFeatures
 from logboom.wire.operation_messages import DescribeCluster, PlanBalance, ReportLoad
 from logboom.wire.quotas.throttle import PlainTurn, Throttle
@@ -197,6 +199,7 @@ class NameServer:
             lambda: self.cluster.access.book,
             lambda principal: self.initial_keys.is_current(principal, self.cluster),
         )
+        self.authorizer.kinds_of = self._node_kinds
         self.acceptor.authorizer = self.authorizer
         self.acceptor.decided_later = DECIDED_BY_LEADER
         self._throttle = Throttle(
@@ -234,6 +237,7 @@ class NameServer:
         listeners = listeners_of(config)
         self._may_dial_open = may_dial_open(listeners)
         securities = {each.name: each.security for each in listeners}
+        self._raft_listeners = {each.name for each in listeners if each.for_raft}
         self._watch_handler = WatchHandler(config.id, self, securities, self.authorizer.sight)
         self._duties = LeaderDuties(config, self.initial_keys, self)
         self._changes = MembershipChanges(self)
@@ -372,9 +376,21 @@ class NameServer:
         """Return whether a key may connect to a listener with keys (`Sockets.authenticate`)."""
         principal = self.initial_keys.principal_of(public_key, self.cluster)
         verdict = verdict_on(principal, self.cluster.access.book)
+        if (
+            principal is not None
+            and listener in self._raft_listeners
+            and not self.authorizer.is_node_of(user_of(principal), "name-server")
+        ):
+            # Only name servers, and nodes that may become one, have business there.
+            verdict = REFUSED
         if verdict is REFUSED:
-            self.auditor.refused_key(address, listener)
+            self.auditor.refused_key(address, listener, principal)
         return verdict
+
+    def _node_kinds(self, node: str) -> tuple[NodeKind, ...]:
+        """Return what a node may be, as far as this name server knows."""
+        is_broker, is_name_server = node in self.cluster.brokers, node in self.raft.members
+        return kinds_of(is_broker=is_broker, is_name_server=is_name_server)
 
     def server_keys(self, endpoint: str) -> Sequence[str]:
         """Return the keys that the name server at an endpoint has, if it is known to encrypt there,
@@ -717,6 +733,11 @@ class NameServer:
             self.cluster,
             current=self.serving,
         )
+        if error is None:
+            unfounded = self._refuse_claim(peer, message)
+            if unfounded is not None:
+                self._reply(out, peer.address, message.id, Proposed(0, unfounded))
+                return
         if error is None and isinstance(command, RegisterBroker):
             error = self._refuse_rival(command)
         if error is None:
@@ -751,6 +772,18 @@ class NameServer:
         if not isinstance(message, Propose):
             return self.authorizer.refusal(peer, message)
         return self.authorizer.refusal_of_command(peer, message.command, self.cluster.name_of_topic)
+
+    def _refuse_claim(self, peer: PeerSession, message: Propose) -> CommandResult | None:
+        """Return the result of a broker's command that speaks of what is not that broker's, or None.
+
+        One that was applied before has its first result.
+        """
+        if peer.principal is None or peer.kind == "client":
+            return None
+        if self.state.dedup.find(message.proposer, message.number) is not None:
+            return None
+        outcome = refuse_claim(peer.client_id, message.command, self.cluster)
+        return None if outcome is None else result_of(self.cluster, outcome)
 
     def _refuse_rival(self, command: RegisterBroker) -> LogboomError | None:
         error = self._rivals.refuse(command, self.cluster.brokers, self._now.mono)

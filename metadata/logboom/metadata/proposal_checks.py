@@ -174,6 +174,13 @@ def refuse_proposal(
     if isinstance(command, LEADERS_OWN):
         text = f"{type(command).__name__} is made by the raft leader alone"
         return Refused(text, "UNAUTHENTICATED")
+    foreign = peer.kind != "client" and not message.proposer.startswith(f"{peer.client_id}/")
+    if message.proposer and foreign and peer.principal is not None:
+        # It would get the results of another node's proposals, or keep its own in their place.
+        text = (
+            f"{peer.client_id!r} proposes as {message.proposer[:80]!r}: nodes speak for themselves"
+        )
+        return Refused(text, "UNAUTHENTICATED")
     if len(message.proposer) > MAX_PROPOSER:
         return InvalidRequest(f"proposer longer than {MAX_PROPOSER} characters")
     if size > MAX_COMMAND_BYTES:

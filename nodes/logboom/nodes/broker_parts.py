@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from logboom.nodes.broker_context import make_context
@@ -58,8 +59,10 @@ from logboom.nodes.turn import BrokerTurn, Service
 from logboom.wire.acceptor import Acceptor
 from logboom.wire.authorizer import Authorizer
 from logboom.wire.copy_receipts import ReceiptSigner
+from logboom.wire.node_requirements import NodeKind, kinds_of
 from logboom.wire.owner_proofs import OwnerProver
 from logboom.wire.quotas.throttle import Throttle
+from logboom.wire.routes import Routes
 
 DECISIONS_AT_ONCE: Final = 32
 """Commands about transactions that are in flight to the Raft leader."""
@@ -82,6 +85,7 @@ class BrokerParts:
         context = make_context(config, storage, rng, incarnation, cluster_key, self.acceptor, self)
         self.context = context
         self.acceptor.authorizer = Authorizer(lambda: context.routes.access)
+        self.acceptor.authorizer.kinds_of = partial(_node_kinds, context.routes)
         self._rights = 0
         """Number of changes of users and rules that the services have followed."""
         self._settings = context.routes.settings
@@ -363,3 +367,9 @@ class BrokerParts:
                 service.rights_changed(turn)
         for service in self.services:
             service.learned(topics, groups, turn)
+
+
+def _node_kinds(routes: Routes, node: str) -> tuple[NodeKind, ...]:
+    """Return what a node may be, as far as this broker knows."""
+    is_name_server = any(each.id == node for each in routes.name_servers)
+    return kinds_of(is_broker=node in routes.brokers, is_name_server=is_name_server)

@@ -48,6 +48,7 @@ INVENTED: Final = "absent"
 """Name of as many letters that nothing has."""
 VALUE: Final = b"classified"
 PORTS: Final = ("broker", "name server", "raft")
+FOR_USERS: Final = ("broker", "name server")
 HARMLESS: Final = {
     "Watch": WatchResult,
     "ListGroups": GroupsListed,
@@ -77,6 +78,11 @@ class Fort:
         """The key pair of a user, for a port."""
         pair = read_credentials(self.folder / f"{user}.toml").key_pair
         return Keys(pair.public.encode(), pair.secret.reveal().encode(), self.ports[port][1])
+
+    def keys_of_node(self, node: str) -> Keys:
+        """The key pair of a node, for the listener of name servers."""
+        pair = read_credentials(self.node.data / node / "credentials.toml").key_pair
+        return Keys(pair.public.encode(), pair.secret.reveal().encode(), self.ports["raft"][1])
 
     def unknown(self, port: str) -> Keys:
         """A key pair that nobody knows."""
@@ -180,7 +186,7 @@ def test_a_peer_without_a_key_that_counts_is_not_heard(fort: Fort, port: str, wh
         assert peer.silent()
 
 
-@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("port", FOR_USERS)
 def test_a_user_without_rights_is_told_nothing(fort: Fort, port: str) -> None:
     with stranger(fort.ports[port][0], fort.keys("nobody", port)) as peer:
         assert is_session(peer.greet("nobody"))
@@ -227,7 +233,7 @@ def _check_harmless(heard: AnyMessage) -> None:
             assert isinstance(heard, Proposed)
 
 
-@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("port", FOR_USERS)
 def test_a_user_who_is_disabled_is_refused_at_once(fort: Fort, port: str) -> None:
     with stranger(fort.ports[port][0], fort.keys("fired", port)) as peer:
         assert is_session(peer.greet("fired"))
@@ -255,7 +261,7 @@ def _is_listed(fort: Fort, client: str) -> bool:
     return any(each.client_id == client for node in found for each in node.connections)
 
 
-@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("port", FOR_USERS)
 def test_a_session_is_of_no_use_to_another_user(fort: Fort, port: str) -> None:
     name = b"\0some"
     endpoint = fort.ports[port][0]
@@ -270,7 +276,7 @@ def test_a_session_is_of_no_use_to_another_user(fort: Fort, port: str) -> None:
             assert thief.ask(message, batches) is None, what
 
 
-@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("port", FOR_USERS)
 @pytest.mark.parametrize(("kind", "node"), [("broker", "broker-1"), ("name-server", "name-1")])
 def test_the_cluster_key_alone_makes_no_node(
     fort: Fort, port: str, kind: PeerKind, node: str
@@ -282,7 +288,7 @@ def test_the_cluster_key_alone_makes_no_node(
             assert peer.ask(message, batches) is None, what
 
 
-@pytest.mark.parametrize("port", few_of(PORTS, ["broker", "name server"]))
+@pytest.mark.parametrize("port", FOR_USERS)
 @pytest.mark.parametrize(
     ("kind", "node", "proves"),
     [
@@ -304,6 +310,16 @@ def test_the_key_of_a_node_makes_no_other_and_alone_not_even_that_one(
         assert code_of(peer.greet(node, kind, right if proves else wrong)) == "UNAUTHENTICATED"
         for what, message, batches in requests_about(REAL):
             assert peer.ask(message, batches) is None, what
+
+
+@pytest.mark.parametrize("who", ["nobody", "admin", "broker-1"])
+def test_a7_the_listener_for_name_servers_takes_no_key_of_others(fort: Fort, who: str) -> None:
+    keys = fort.keys_of_node(who) if who == "broker-1" else fort.keys(who, "raft")
+    with stranger(fort.ports["raft"][0], keys) as peer:
+        for _, message, batches in requests_about(REAL):
+            peer.shout(message, batches)
+        assert not peer.let_in()
+        assert peer.silent()
 
 
 def test_who_sees_nothing_is_not_woken_by_what_it_does_not_see(fort: Fort) -> None:

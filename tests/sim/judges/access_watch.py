@@ -227,7 +227,9 @@ class AccessWatch:
 
     # -- who comes --------------------------------------------------------------------------
 
-    def admission(self, process: Process, dialler: Host, admission: Admission) -> Admission:
+    def admission(
+        self, process: Process, listener: str, dialler: Host, admission: Admission
+    ) -> Admission:
         """Judge what a node made of a connection."""
         public, version = self._keys[dialler.name], self._version(process.name)
         owner = self.model.at(version).owner(public)
@@ -239,7 +241,9 @@ class AccessWatch:
                 raise BrokenProperty(DECISIONS, f"{shown}, whose key nobody has")
             if user_of(admission.principal) != owner[0]:
                 raise BrokenProperty(IDENTITIES, f"{shown}, who is {owner[0]}")
-        elif admission == "refused" and owner is not None:
+            if listener == "raft":
+                raise BrokenProperty(DECISIONS, f"{shown}, who is no name server, at {listener}")
+        elif admission == "refused" and owner is not None and listener != "raft":
             raise BrokenProperty(DECISIONS, f"{shown}, which is {owner[0]}'s key")
         if admission == "refused":
             self._world.trace.count("connections refused")

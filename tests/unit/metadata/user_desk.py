@@ -7,16 +7,27 @@ from typing import Any
 
 from logboom.metadata.name_server import NameServer
 from logboom.wire.access.access_commands import AddRule, CreateUser, RemoveRule
-from logboom.wire.access.access_rules import AccessRule, ResourceKind, UserKey, Verb
+from logboom.wire.access.access_rules import AccessRule, ResourceKind, UserKey, Verb, node_user
 from logboom.wire.actor import Effects, Event, Instant, PeerAddress, Received
 from logboom.wire.base import WireMessage
 from logboom.wire.commands import AnyCommand, CommandResult, CreateTopic
 from logboom.wire.errors import LogboomError, error_for
 from logboom.wire.frames import decode, encode
 from logboom.wire.group_commands import AlterGroup
-from logboom.wire.messages import Failure, Hello, Propose, Proposed, Watch, WatchResult, Welcome
+from logboom.wire.hello import PeerKind, proof
+from logboom.wire.messages import (
+    Challenge,
+    Failure,
+    Hello,
+    Propose,
+    Proposed,
+    Prove,
+    Watch,
+    WatchResult,
+    Welcome,
+)
 from logboom.wire.view import TopicConfig, View
-from tests.unit.metadata.name_servers import Group
+from tests.unit.metadata.name_servers import KEY, Group
 
 CLOCK_AHEAD = 100.0
 """Seconds by which the clock of the name servers is ahead of the scheduler's."""
@@ -123,12 +134,42 @@ class UserDesk:
 
     def ask(self, user: str, message: WireMessage) -> Any:
         """Ask as a user; the answer, or the error of a refusal."""
-        answers = self.begin(user, message)
+        return self._answer(self.begin(user, message))
+
+    def _answer(self, answers: list[WireMessage]) -> Any:
         assert len(answers) == 1, answers
         (answer,) = answers
         if isinstance(answer, Failure):
             return error_for(answer.code, answer.text, answer.fields)
         return answer
+
+    def ask_as_node(
+        self, node: str, message: WireMessage, kind: PeerKind = "broker", listener: str = "main"
+    ) -> Any:
+        """Ask with a node's key, and the cluster key; the answer, or the error of a refusal."""
+        address, nonce = PeerAddress(listener, f"{kind} {node}".encode()), bytes(16)
+        answers = self._waiting.setdefault(f"{kind} {node}", [])
+        answers.clear()
+        who = self.principal(node_user(node))
+        hello = Hello(-1, 1, 1, node, kind, 0, nonce=nonce)
+        self._turn(Received(address, encode(hello), principal=who))
+        (challenge,) = answers
+        if isinstance(challenge, Challenge):
+            answers.clear()
+            shown = proof(KEY, "dialer", nonce, challenge.nonce, node)
+            self._turn(
+                Received(address, encode(Prove(-1, shown)), principal=who),
+                Received(address, encode(message), principal=who),
+            )
+            self.run(0.0)
+        return self._answer(answers)
+
+    def propose_as_node(
+        self, node: str, command: AnyCommand, proposer: str = "", number: int = 0
+    ) -> CommandResult | LogboomError:
+        """Propose with a node's key, and the cluster key."""
+        answer = self.ask_as_node(node, Propose(1, 1_000, proposer, number, command))
+        return answer.result if isinstance(answer, Proposed) else answer
 
     def command(
         self, user: str, command: AnyCommand, proposer: str = "", number: int = 0

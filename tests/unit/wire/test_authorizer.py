@@ -22,7 +22,14 @@ from logboom.wire.authorizer import (
     Authorizer,
 )
 from logboom.wire.base import WireMessage
-from logboom.wire.commands import Barrier, CreateTopic, DeleteTopic, NewTerm, RemoveBroker
+from logboom.wire.commands import (
+    Barrier,
+    CreateTopic,
+    DeleteTopic,
+    NewTerm,
+    RemoveBroker,
+    StepDown,
+)
 from logboom.wire.errors import (
     Forbidden,
     InvalidRequest,
@@ -54,6 +61,7 @@ from logboom.wire.messages import (
     Welcome,
 )
 from logboom.wire.names import unknown_group_text, unknown_topic_text
+from logboom.wire.node_requirements import kinds_of
 from logboom.wire.transactions import Decide, OpenApplication, ParkedBatches
 from logboom.wire.view import TopicConfig
 
@@ -147,8 +155,7 @@ def test_a_node_needs_its_key_and_the_cluster_key_and_must_be_one() -> None:
     of = authorizer()
     beat = Heartbeat(1, 0, "broker-1", 1)
     assert of.refusal(node(of), beat) is None
-    assert of.refusal(node(of, kind="name-server"), beat) is None
-    assert of.refusal_of_command(node(of), NewTerm(1, "", "", 0), lambda _: None) is None
+    assert of.refusal_of_command(node(of), StepDown("broker-1", 1, 0), lambda _: None) is None
     for session in (
         node(of, proven=False),
         node(of, kind="client"),
@@ -161,6 +168,24 @@ def test_a_node_needs_its_key_and_the_cluster_key_and_must_be_one() -> None:
         assert isinstance(
             of.refusal_of_command(session, Barrier(), lambda _: None), Unauthenticated
         )
+
+
+def test_a_node_is_of_the_kind_that_it_is_known_as() -> None:
+    of = authorizer()
+    frame = RaftFrame(0, "broker-1", 1, 0, 0)
+    assert of.refusal(node(of, kind="name-server"), frame) is None, "it may become either"
+    of.kinds_of = lambda _node: kinds_of(is_broker=True, is_name_server=False)
+    assert isinstance(of.refusal(node(of, kind="name-server"), frame), Unauthenticated)
+    assert isinstance(of.refusal(node(of), frame), Forbidden)
+    assert of.refusal(node(of), Heartbeat(1, 0, "broker-1", 1)) is None
+
+
+def test_a_node_speaks_for_itself_alone() -> None:
+    of = authorizer()
+    for message in (Heartbeat(1, 0, "broker-2", 1), produce("a"), pull("a"), Stats(1, 0)):
+        assert isinstance(of.refusal(node(of), message), Forbidden)
+    for command in (RemoveBroker("b"), NewTerm(1, "", "", 0), StepDown("broker-2", 1, 0)):
+        assert isinstance(of.refusal_of_command(node(of), command, lambda _: None), Forbidden)
 
 
 def test_the_cluster_key_gives_a_user_nothing() -> None:

@@ -23,6 +23,7 @@ from logboom.wire.hello import PeerKind, proof
 from logboom.wire.messages import (
     Challenge,
     Failure,
+    Heartbeat,
     Hello,
     NeedHello,
     Ping,
@@ -121,7 +122,7 @@ def test_s2_a_node_needs_the_key_of_that_node_and_the_cluster_key() -> None:
     assert isinstance(challenge, Challenge)
     shown = proof(KEY, "dialer", b"n", challenge.nonce, "broker-2")
     assert isinstance(gate.say(Prove(-1, shown), NODE), Welcome)
-    gate.say(Stats(7, 1_000), NODE)
+    gate.say(Heartbeat(7, 1_000, "broker-2", 1), NODE)
     assert gate.served[0][0].user == "node:broker-2"
 
 

@@ -255,7 +255,7 @@ class Acceptor:
         self.inspect: Callable[[PeerAddress], ConnectionInfo | None] = lambda _: None
         """Returns what the system says of a connection; the skin sets this."""
         self.decided_later: tuple[type[WireMessage], ...] = ()
-        """Requests about whose rights their handler decides, since it knows newer rules."""
+        """Requests of users about whose rights their handler decides, since it knows newer rules."""
 
     def take_cluster_keys(self, keys: Sequence[bytes]) -> None:
         """Prove this node with the first of these keys from now on, and accept each.
@@ -398,7 +398,7 @@ class Acceptor:
             case _:
                 if principal is None:
                     denied = _denial(peer, message)
-                elif isinstance(message, self.decided_later):
+                elif peer.kind == "client" and isinstance(message, self.decided_later):
                     denied = self.authorizer.outside(peer)
                 else:
                     denied = self.authorizer.refusal(peer, message)
@@ -471,7 +471,7 @@ class Acceptor:
                 Send(address, error_frames(hello.id, InvalidRequest(fault, "TOO_LARGE")))
             )
             return
-        foreign = _foreign_key(hello, principal)
+        foreign = _foreign_key(hello, principal) or self._foreign_kind(hello, principal)
         if foreign is not None:
             self._turn_away(address, principal, hello, Unauthenticated(foreign), out)
             return
@@ -500,6 +500,14 @@ class Acceptor:
         shown = proof(self._keys[0], "listener", hello.nonce, nonce, hello.client_id)
         # The id is not that of HELLO, because a challenge is no answer yet.
         out.sends.append(Send(address, encode(Challenge(0, nonce, shown))))
+
+    def _foreign_kind(self, hello: Hello, principal: str | None) -> str | None:
+        """Return the text of the error if a node greets as another kind than it is, else None (A7)."""
+        if principal is None or hello.kind == "client":
+            return None
+        if self.authorizer.is_node_of(user_of(principal), hello.kind):
+            return None
+        return f"{hello.client_id!r} is known as another kind of node: it cannot be a {hello.kind}"
 
     def _check(
         self,

@@ -14,6 +14,7 @@ from typing import Final, get_args
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.access.access_book import AccessDecision
 from logboom.wire.access.access_commands import AccessCommand
+from logboom.wire.access.access_rules import user_of
 from logboom.wire.access_requirements import COMMANDS, REQUESTS, Requirement
 from logboom.wire.actor import Instant, Note, PeerAddress, note
 from logboom.wire.audit_log import AuditEntry, AuditLog, details_of, entry_about, shortened
@@ -153,13 +154,14 @@ class Auditor:
         entry.result, entry.rule = error.code, error.text
         self.log.refused(entry)
 
-    def refused_key(self, address: str, listener: str) -> None:
-        """Note a handshake with a key that nobody has."""
+    def refused_key(self, address: str, listener: str, principal: str | None = None) -> None:
+        """Note a handshake with a key that nobody has, or that is none for the listener."""
         self.stats.counters["authentication_failures"] += 1
         text = f"no user has the key, which was used at the listener {listener!r}"
-        entry = AuditEntry(
-            event="authentication", address=address, result="UNAUTHENTICATED", rule=text
-        )
+        if principal is not None:
+            text = f"the key of {user_of(principal)!r} is not one for the listener {listener!r}"
+        entry = entry_about("authentication", principal, address)
+        entry.result, entry.rule = "UNAUTHENTICATED", text
         self.log.refused(entry)
         self._add_note(note("key_refused", address=address, listener=listener, text=text))
 

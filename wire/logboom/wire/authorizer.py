@@ -8,12 +8,14 @@ and tells nothing. Sessions of open listeners have no principal and are not deci
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 from logboom.wire.access.access_book import AccessBook, AccessDecision, resource_of_topic
-from logboom.wire.access.access_rules import CLUSTER, is_node_user, user_of
+from logboom.wire.access.access_rules import CLUSTER, NODE_PREFIX, is_node_user, user_of
 from logboom.wire.access_requirements import (
     COMMANDS,
     REQUESTS,
@@ -32,6 +34,14 @@ from logboom.wire.errors import (
 )
 from logboom.wire.hello import PeerKind
 from logboom.wire.names import unknown_group_text, unknown_topic_text
+from logboom.wire.node_requirements import (
+    EITHER,
+    NODE_COMMANDS,
+    NODE_REQUESTS,
+    NodeKind,
+    NodeRule,
+    node_fault,
+)
 from logboom.wire.sight import Sight, TopicById
 
 MAX_RIGHTS: Final = 1_100
@@ -76,6 +86,8 @@ class Authorizer:
         """
         self.books = books
         self.is_current = is_current or (lambda principal: books().is_current(principal))
+        self.kinds_of: Callable[[str], Collection[NodeKind]] = lambda _: EITHER
+        """Returns what the node of an id may be; the owner sets it."""
         self.on_refusal: Callable[[Caller, object, Requirement, AccessDecision], None] | None = None
         """Is told of each refusal by rules: the caller, the request or command, the right that it
         lacks, and the decision."""
@@ -93,7 +105,7 @@ class Authorizer:
         if principal is None:
             return None
         if caller.kind != "client" or is_node_user(caller.user) or not self.is_current(principal):
-            return self.outside(caller)
+            return self.outside(caller) or _node_refusal(caller, message, NODE_REQUESTS)
         return self._refusal(caller, message, REQUESTS.get(type(message)))
 
     def refusal_of_command(
@@ -109,7 +121,7 @@ class Authorizer:
         if outside is not None:
             return outside
         if caller.kind != "client":
-            return None
+            return _node_refusal(caller, command, NODE_COMMANDS)
         return self._refusal(caller, command, COMMANDS.get(type(command))) or self._refusal_by_id(
             caller, command, topics
         )
@@ -122,11 +134,18 @@ class Authorizer:
         if not self.is_current(principal):
             return self.ended(principal)
         # A node holds two keys, its own and that of the cluster, and greets as what it is.
-        is_node = is_node_user(caller.user)
-        if is_node and caller.proven if caller.kind != "client" else not is_node:
+        if caller.kind == "client":
+            fits = not is_node_user(caller.user)
+        else:
+            fits = caller.proven and self.is_node_of(caller.user, caller.kind)
+        if fits:
             return None
         text = f"the key of {caller.user!r} is not one for a {caller.kind}"
         return Unauthenticated(f"{text}: connect with another credentials file")
+
+    def is_node_of(self, user: str, kind: PeerKind) -> bool:
+        """Return True if a user is a node that may be of a kind: a broker is no name server (A7)."""
+        return is_node_user(user) and kind in self.kinds_of(user.removeprefix(NODE_PREFIX))
 
     def ended(self, principal: str) -> LogboomError | None:
         """Return why a key is not accepted, or not any more, or None."""
@@ -230,6 +249,15 @@ def forbidden(user: str, needed: Requirement, decision: AccessDecision) -> Logbo
 def _too_many(asked: object, limit: int) -> LogboomError:
     text = f"{type(asked).__name__} needs more than {limit} rights: name fewer topics, or groups, at once"
     return InvalidRequest(text, "TOO_LARGE")
+
+
+def _node_refusal(
+    caller: Caller, asked: Struct, rules: Mapping[type[Struct], NodeRule]
+) -> LogboomError | None:
+    """Return why a node may not send what it sends, or None (A7)."""
+    node = caller.user.removeprefix(NODE_PREFIX)
+    fault = node_fault(node, caller.kind, asked, rules.get(type(asked)))
+    return None if fault is None else Forbidden(fault, verb="admin", kind="cluster", name=CLUSTER)
 
 
 def _only_nodes(user: str, request: str) -> LogboomError:

@@ -232,8 +232,7 @@ class StateMachine:
             return refused("INTERNAL", f"the name server failed on this command: {error!r}")
 
     def _result(self, outcome: CommandOutcome) -> bytes:
-        code, text, fields, value = outcome
-        return encode_result(CommandResult(self.cluster.version, code, text, fields or {}, value))
+        return encode_result(result_of(self.cluster, outcome))
 
     def snapshot(self) -> bytes:
         """Encode the whole state canonically: equal states give equal bytes."""
@@ -249,6 +248,12 @@ class StateMachine:
         self.cluster, self.dedup = decode_snapshot(data)
         _check_level(self.cluster.features)
         self.cluster.access.adopt(book)
+
+
+def result_of(cluster: ClusterState, outcome: CommandOutcome) -> CommandResult:
+    """Return an outcome as a proposer is told it."""
+    code, text, fields, value = outcome
+    return CommandResult(cluster.version, code, text, fields or {}, value)
 
 
 def _refuse_newer_level(command: Command) -> None:
