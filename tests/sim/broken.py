@@ -627,6 +627,14 @@ BREAKS: Final = (
         Directed(NODE_REQUESTS + "test_a7_a_broker_proposes_nothing_for_others"),
     ),
     Break(
+        "A7",
+        n.removed_replicas_are_served_on,
+        Directed(
+            "nodes.replication.test_replicate_handler:"
+            "test_a7_who_has_no_replica_any_more_gets_nothing_though_it_goes_on_asking"
+        ),
+    ),
+    Break(
         "S2",
         w.any_key_greets_as_a_node,
         Directed(

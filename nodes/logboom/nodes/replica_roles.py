@@ -369,8 +369,11 @@ class ReplicaRoles(Service):
             self._replicate_handler.role_changed(replica, turn)
             self._pull_handler.role_changed(replica, turn)
         else:
-            before = leading.isr
+            before, gone = leading.isr, leading.followers.keys() - view.replicas
             leading.take_view(view, topic.config, self._routes.version, turn.mono)
+            if gone:
+                # Who has no replica any more gets nothing more, also if it goes on asking (A7).
+                self._replicate_handler.role_changed(replica, turn)
             if leading.isr != before:
                 self._stats.counters["isr_changes.expand"] += bool({*leading.isr} - {*before})
                 self._stats.counters["isr_changes.shrink"] += bool({*before} - {*leading.isr})

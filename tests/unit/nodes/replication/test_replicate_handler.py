@@ -133,6 +133,19 @@ def test_another_epoch_is_stale_and_an_unknown_queue_unknown() -> None:
     assert two.answer().answers[0].status == "UNKNOWN"
 
 
+def test_a7_who_has_no_replica_any_more_gets_nothing_though_it_goes_on_asking() -> None:
+    rig, two = leader()
+    two.ask(fetch(0, (Position(0), -1)))
+    rig.settle(0.005)
+    two.answer()
+    rig.lead()
+    two.ask(fetch(1))
+    rig.client().ask(produce(), [batch(2)])
+    rig.settle(0.005)
+    told = two.answer().answers
+    assert [(each.status, each.frames) for each in told] == [("STALE", 0)]
+
+
 def test_one_answer_takes_no_more_than_asked_but_at_least_one_entry() -> None:
     rig, two = leader(queues=2)
     client = rig.client()
