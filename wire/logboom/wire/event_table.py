@@ -877,7 +877,7 @@ _ALL: Final[tuple[LogEvent, ...]] = (
         "wire.connections",
         "node",
         ("address", "listener", "text"),
-        "Somebody has dialled with a key that no user has",
+        "Somebody has dialled with a key that no user has, or that is none for this listener",
         ("address",),
         most_per_s=20,
     ),
