@@ -51,7 +51,7 @@ RULES = {
     *(f"T{number}" for number in range(1, 4)),
     *(f"W{number}" for number in range(1, 4)),
     *(f"S{number}" for number in range(1, 5)),
-    *(f"A{number}" for number in range(1, 8)),
+    *(f"A{number}" for number in range(1, 9)),
     *(f"K{number}" for number in range(1, 7)),
     *(f"M{number}" for number in range(1, 8)),
     "P10",

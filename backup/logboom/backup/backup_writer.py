@@ -828,7 +828,7 @@ def forbidden(topic: str) -> Forbidden:
     return Forbidden(
         f"topic {topic!r} is hidden from this user, and a backup needs all that are chosen: ask an "
         "administrator for `logboom acl add user:NAME allow describe topic '*'`, and the same for "
-        "`group '*'`, whose retries and dead letters are topics too",
+        "`group '*'` and `subscription '*'`, whose retries and dead letters are topics too",
         verb="describe",
         kind="topic",
         name=topic,

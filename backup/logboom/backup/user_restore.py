@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from msgspec.structs import replace
+
 from logboom.client import Client
-from logboom.wire.access.access_rules import AccessRule, UserView
+from logboom.wire.access.access_rules import AccessRule, UserView, with_subscription_rules
 from logboom.wire.backup_messages import ClusterSnapshot
+from logboom.wire.features import SUBSCRIPTION_RIGHTS
 
 
 def restore_users(client: Client, state: ClusterSnapshot, target: ClusterSnapshot) -> list[str]:
@@ -17,6 +20,11 @@ def restore_users(client: Client, state: ClusterSnapshot, target: ClusterSnapsho
     disabled, limited and denied first.
     """
     admin = client.admin
+    if state.features < SUBSCRIPTION_RIGHTS <= target.features:
+        # As an upgrade would have done: the rules of then say nothing of subscriptions.
+        users = [replace(user, rules=with_subscription_rules(user.rules)) for user in state.users]
+        roles = [replace(role, rules=with_subscription_rules(role.rules)) for role in state.roles]
+        state = replace(state, users=users, roles=roles)
     for role in state.roles:
         if role.name not in {each.name for each in target.roles}:
             admin.create_role(role.name)

@@ -37,12 +37,14 @@ def add(
     """Add a rule to a role or user. It counts at once, on connections that are open, too.
 
     What no rule allows is refused. A rule that denies wins over all that allow. Allowing any verb
-    allows `describe`. To read in a group, a consumer needs `read` of the topic and of the group.
+    allows `describe`. To read in a group, a consumer needs `read` of the topic and of the group; to
+    consume by a subscription, `read` of the topic and of the subscription, TOPIC/NAME.
 
     For example:
 
         logboom acl add role:team-orders allow write topic 'orders.*'
         logboom acl add role:team-orders allow read group billing
+        logboom acl add role:team-orders allow read subscription orders.eu/billing
         logboom acl add role:team-orders deny read topic orders.salaries
         logboom acl add user:ops allow admin cluster
     """
@@ -101,7 +103,9 @@ def remove(
 def explain(
     verb: RuleVerb,
     kind: RuleKind,
-    name: Annotated[str, Parameter(help="The topic, group or application id.")] = "cluster",
+    name: Annotated[
+        str, Parameter(help="The topic, group, subscription (TOPIC/NAME) or application id.")
+    ] = "cluster",
     *,
     user: ExplainedUser,
     servers: OperatorServers = None,

@@ -181,7 +181,10 @@ RoleName: TypeAlias = Annotated[str, Parameter(help="The role.")]
 RuleEffect: TypeAlias = Annotated[Literal["allow", "deny"], Parameter(help="What the rule does.")]
 RuleKind: TypeAlias = Annotated[
     ResourceKind,
-    Parameter(help="The kind of resource; a transaction is named by its application id."),
+    Parameter(
+        help="The kind of resource; a transaction is named by its application id, a subscription as "
+        "TOPIC/NAME."
+    ),
 ]
 RuleVerb: TypeAlias = Annotated[
     Verb,

@@ -273,7 +273,7 @@ class BrokerParts:
                 access, self.subscriptions, context.stats, self.pull_handler.offset_at
             ),
             SettlementQueue(context, access, self.subscriptions),
-            SubscriptionAdminHandler(access, self.subscriptions, context.stats),
+            SubscriptionAdminHandler(context, access, self.subscriptions),
             RetryTopicMaker(context, access),
             CopySigner(context, access, self.subscriptions, self._signer, self.repair.found),
             SurveyHandler(context, self.repair, self.subscriptions, self.pull_handler.end_of),

@@ -16,6 +16,7 @@ from logboom.nodes.turn import BrokerTurn, Handler, Service
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.batch import peek
 from logboom.wire.errors import LogboomError
+from logboom.wire.sight import Sight
 from logboom.wire.survey_messages import (
     MAX_PLACES,
     MAX_SURVEYED,
@@ -65,10 +66,10 @@ class SurveyHandler(Service):
         shown = (key for key in keys[begin:] if sight is None or sight.topic(led[key].topic))
         page = list(islice(shown, limit))
         reached = page[-1] if next(shown, None) is not None else None
-        found = [each for key in page if (each := self._queue(led[key], turn)) is not None]
+        found = [each for key in page if (each := self._queue(led[key], sight, turn)) is not None]
         turn.answer(peer.address, QueuesSurveyed(message.id, found, reached))
 
-    def _queue(self, replica: Replica, turn: BrokerTurn) -> QueueSurvey | None:
+    def _queue(self, replica: Replica, sight: Sight | None, turn: BrokerTurn) -> QueueSurvey | None:
         """Return what is told of a queue; None if its end is not certain."""
         try:
             end = self._end_of(replica.topic, replica.queue, replica.topic_id, turn)
@@ -80,14 +81,16 @@ class SurveyHandler(Service):
             replica.start,
             end,
             replica.size,
-            self._cursors(replica, end),
+            self._cursors(replica, sight, end),
             replica.topic,
             max(0, replica.append_time_ms - turn.now.wall_ms),
         )
 
-    def _cursors(self, replica: Replica, end: int) -> list[CursorSurvey]:
+    def _cursors(self, replica: Replica, sight: Sight | None, end: int) -> list[CursorSurvey]:
         found: list[CursorSurvey] = []
         for name in self._subscriptions.names(replica):
+            if sight is not None and not sight.subscription(replica.topic, name):
+                continue
             served = self._subscriptions.served.get((replica.key, name))
             if served is not None:
                 dispatcher = served.dispatcher

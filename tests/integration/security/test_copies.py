@@ -11,7 +11,7 @@ from logboom.client import Client, Message, connect
 from logboom.deploy import embedded
 from logboom.deploy.embedded import Embedded
 from logboom.wire.access.access_rules import ResourceKind, Verb
-from logboom.wire.errors import Forbidden, LogboomError, Refused
+from logboom.wire.errors import Forbidden, LogboomError, Refused, UnknownResource
 from tests.integration.users import new_credentials
 from tests.integration.waiting import wait_until
 
@@ -83,7 +83,8 @@ def test_a_reader_of_a_topic_forges_nothing_for_its_subscriptions(
     }
     with root.subscribe("orders.eu", **options) as billing:
         billing.open()
-        with user(secure, root, "mallory", "orders.eu", ("read", "topic", "orders.*")) as mallory:
+        rights: list[Right] = [("read", "topic", "orders.*"), ("read", "subscription", "*")]
+        with user(secure, root, "mallory", "orders.eu", *rights) as mallory:
             for prefix in ("%RETRY%", "%DLQ%"):
                 topic = f"{prefix}orders.eu%billing"
                 for headers in (FORGED, {}, {"boom-origin": b"orders.eu/0/0"}):
@@ -145,7 +146,7 @@ def test_a_consumer_of_a_subscription_retries_and_gives_up(secure: Embedded, roo
         "max_attempts": 3,
     }
     with (
-        user(secure, root, "sue", "jobs") as sue,
+        user(secure, root, "sue", "jobs", ("read", "subscription", "jobs/s")) as sue,
         sue.subscribe("jobs", **options) as consumer,
     ):
         for attempt in (1, 2, 3):
@@ -155,10 +156,32 @@ def test_a_consumer_of_a_subscription_retries_and_gives_up(secure: Embedded, roo
         wait_until(lambda: root.admin.offsets("%DLQ%jobs%s")[0][1] == 1, "it is a dead letter")
         with pytest.raises(Forbidden):
             sue.dead_letters.redrive("jobs%s")
-        root.admin.add_rule("user:sue", "allow", "manage", "topic", "jobs")
+        root.admin.add_rule("user:sue", "allow", "manage", "subscription", "jobs/s")
         wait_until(lambda: redriven(sue, "jobs%s"), "it may be sent again")
         (message,) = take(consumer)
         assert (message.topic, message.attempt) == ("jobs", 1)
+        consumer.ack(message)
+        consumer.flush()
+
+
+def test_a_reader_of_a_topic_does_nothing_with_the_subscriptions_of_others(
+    secure: Embedded, root: Client
+) -> None:
+    fill(root, "letters")
+    with (
+        root.subscribe("letters", subscription="post", type="shared", start="first") as consumer,
+        user(secure, root, "max", "letters") as spy,
+    ):
+        (message,) = take(consumer)
+        assert spy.admin.subscriptions.all("letters") == []
+        for name in ("post", "nobodys"):
+            with pytest.raises(UnknownResource):
+                spy.admin.subscriptions.delete("letters", name, force=True)
+        with (
+            pytest.raises(Forbidden, match="allow read subscription letters/post"),
+            spy.subscribe("letters", subscription="post", type="shared") as taker,
+        ):
+            taker.poll(timeout_s=1)
         consumer.ack(message)
         consumer.flush()
 
@@ -188,7 +211,7 @@ def test_a_reader_gets_topics_for_its_subscriptions_within_its_quota_alone(
 ) -> None:
     fill(root, "parcels")
     options: dict[str, Any] = {"type": "shared", "start": "first", "max_attempts": 2}
-    with user(secure, root, "tom", "parcels") as tom:
+    with user(secure, root, "tom", "parcels", ("read", "subscription", "parcels/*")) as tom:
         with pytest.raises(Forbidden):
             tom.admin.create_topic("%RETRY%parcels%mine", queues=1024)
         root.admin.set_quota("tom", topics=2)

@@ -1,4 +1,4 @@
-"""The rules A1 to A6, and S4 of name servers, taken out of the real code; as `queues.py`."""
+"""The rules A1 to A6 and A8, and S4 of name servers, taken out of the real code; as `queues.py`."""
 
 from __future__ import annotations
 
@@ -166,6 +166,17 @@ def names_of_members_are_anybodys(patch: Patch) -> None:
 def recalls_are_anybodys(patch: Patch) -> None:
     """A6: whoever may write to a topic takes back what others have sent there for later."""
     patch.setattr(RecallHandler, "_check_sender", lambda _self, *_of: None)
+
+
+def readers_use_all_subscriptions(patch: Patch) -> None:
+    """A8: whoever may read a topic uses, moves and ends all of its subscriptions."""
+    rights_behind = access_book.rights_behind
+
+    def by_topic(*right: Any, subscriptions: bool) -> Sequence[access_book.Right]:
+        assert subscriptions
+        return rights_behind(*right, subscriptions=False)
+
+    patch.setattr(access_book, "rights_behind", by_topic)
 
 
 _CLOCK = [0]

@@ -75,6 +75,12 @@ RULES: Final = tuple(
         for verb in ("read", "describe")
         for pattern in ("orders.*", "stock.readers", "*")
     ]
+    + [
+        AccessRule(allow, verb, "subscription", pattern)
+        for allow in (True, True, False)
+        for verb in ("read", "manage", "describe")
+        for pattern in ("orders.*", "orders.eu/bills", "stock.eu/*", "*")
+    ]
     + [AccessRule(allow, "admin", "cluster", "cluster") for allow in (True, False)]
 )
 REST_S: Final = (0.1, 0.3, 0.8)
@@ -176,7 +182,9 @@ class Access:
 
     def _first_rules(self) -> list[AccessRule]:
         wide = [rule for rule in RULES if rule.allow and rule.pattern.endswith("*")]
-        return list(dict.fromkeys(self._rng.choices(wide, k=5)))
+        of_subscriptions = [rule for rule in wide if rule.kind == "subscription"]
+        found = self._rng.choices(wide, k=5) + self._rng.choices(of_subscriptions, k=2)
+        return list(dict.fromkeys(found))
 
     def _prepare(self, commands: list[AnyCommand], then: Callable[[], None]) -> None:
         if not commands:

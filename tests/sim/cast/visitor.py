@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from logboom.wire.access.access_commands import AddRule
 from logboom.wire.access.access_rules import AccessRule
@@ -34,6 +34,12 @@ from logboom.wire.messages import (
     Stats,
     Watch,
 )
+from logboom.wire.subscription_messages import (
+    AlterSubscription,
+    DescribeSubscriptions,
+    Subscribe,
+    SubscriptionConfig,
+)
 from logboom.wire.view import TopicConfig
 from tests.sim.cast.wire_client import WATCH_MS, WireClient
 from tests.sim.world.trace import BrokenProperty
@@ -46,6 +52,9 @@ TOPICS: Final = ("orders.eu", "orders.us", "stock.eu", "secret.plans")
 PASSING: Final = ("orders.new", "stock.new")
 """Topics that whoever may creates and deletes."""
 GROUPS: Final = ("orders.readers", "stock.readers")
+SubscriptionChange: TypeAlias = Literal["end", "reset", "skip"]
+SUBSCRIPTIONS: Final = ("bills", "audit")
+CHANGES: Final[tuple[SubscriptionChange, ...]] = ("end", "reset", "skip")
 QUICK: Final = GroupConfig(session_ms=3_000, heartbeat_ms=800, drain_ms=4_000)
 KEPT: Final = TopicConfig(retention_ms=-1)
 REST_S: Final = 0.12
@@ -87,8 +96,9 @@ class Visitor(WireClient):
             (
                 *(self._produce, self._pull, self._ask_end, self._join, self._change),
                 *(self._list, self._meddle, self._pretend),
+                *(self._subscribe, self._alter_subscription, self._list_subscriptions),
             ),
-            (5, 5, 1, 1, 1, 0.5, 0.5, 0.3),
+            (5, 5, 1, 1, 1, 0.5, 0.5, 0.3, 2, 0.5, 1),
         )
         act(topic)
 
@@ -171,6 +181,22 @@ class Visitor(WireClient):
             0, 1_000, group, f"{self.name}.{self._sent}", "", "", {topic: "*"}, False, QUICK
         )
         self._try(self.rng.choice(brokers).endpoint if brokers else None, message)
+
+    def _subscribe(self, topic: str) -> None:
+        name = self.rng.choice(SUBSCRIPTIONS)
+        message = Subscribe(
+            0, 1_000, topic, 0, name, self.name, self.now.wall_ms, SubscriptionConfig("shared")
+        )
+        self._try(self._somebody(topic), message)
+
+    def _alter_subscription(self, topic: str) -> None:
+        """End what others may use, or move it."""
+        name, change = self.rng.choice(SUBSCRIPTIONS), self.rng.choice(CHANGES)
+        message = AlterSubscription(0, 1_000, topic, 0, name, change, force=True)
+        self._try(self._somebody(topic), message)
+
+    def _list_subscriptions(self, topic: str) -> None:
+        self._try(self._somebody(topic), DescribeSubscriptions(0, 1_000, topic, 0))
 
     def _change(self, _topic: str) -> None:
         topic = self.rng.choice(PASSING)

@@ -43,6 +43,8 @@ ADMINISTRATORS_MAY: Final = frozenset(
         AccessRule(True, "manage", "topic", "*"),
         AccessRule(True, "read", "group", "*"),
         AccessRule(True, "manage", "group", "*"),
+        AccessRule(True, "read", "subscription", "*"),
+        AccessRule(True, "manage", "subscription", "*"),
         AccessRule(True, "write", "transaction", "*"),
         AccessRule(True, "manage", "transaction", "*"),
     }
@@ -103,27 +105,32 @@ class Standing:
             return False
         if user.startswith("node:"):
             return True
-        verb, kind, name = _followed(need)
         rules = set(person.rules).union(*(self.roles[role] for role in person.roles))
-        speaking = [rule for rule in rules if rule.kind == kind and _covers(rule.pattern, name)]
-        if any(rule.verb == verb and not rule.allow for rule in speaking):
-            return False
-        allowed = {rule.verb for rule in speaking if rule.allow}
-        return verb in allowed or (verb == "describe" and bool(allowed))
+        return all(_allowed(rules, each) for each in _followed(need))
 
 
-def _followed(need: Need) -> Need:
-    """What a topic of the system's own stands for: a group's follow it, those of a subscription its
-    topic; who reads there also writes."""
+def _allowed(rules: set[AccessRule], need: Need) -> bool:
+    verb, kind, name = need
+    speaking = [rule for rule in rules if rule.kind == kind and _covers(rule.pattern, name)]
+    if any(rule.verb == verb and not rule.allow for rule in speaking):
+        return False
+    allowed = {rule.verb for rule in speaking if rule.allow}
+    return verb in allowed or (verb == "describe" and bool(allowed))
+
+
+def _followed(need: Need) -> list[Need]:
+    """What a topic of the system's own stands for: a group's follow it, those of a subscription that and
+    its topic; who reads there also writes."""
     verb, kind, name = need
     found = _RETRIES.fullmatch(name) if kind == "topic" else None
     if found is None:
-        return need
-    return (
-        "read" if verb == "write" else verb,
-        "topic" if found["subscription"] else "group",
-        found["owner"],
-    )
+        return [need]
+    verb = "read" if verb == "write" else verb
+    if not found["subscription"]:
+        return [(verb, "group", found["owner"])]
+    named = found["owner"] + "/" + found["subscription"][1:]
+    of_topic = "read" if verb == "read" else "describe"
+    return [(of_topic, "topic", found["owner"]), (verb, "subscription", named)]
 
 
 def _covers(pattern: str, name: str) -> bool:

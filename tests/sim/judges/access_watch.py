@@ -49,6 +49,12 @@ from logboom.wire.messages import (
     WatchResult,
     Welcome,
 )
+from logboom.wire.subscription_messages import (
+    AlterSubscription,
+    DescribeSubscriptions,
+    Subscribe,
+    SubscriptionsDescribed,
+)
 from logboom.wire.view import View
 from tests.sim.judges.access_model import AccessModel, Need, Standing
 from tests.sim.world.network import Admission, Frames, Host, Passed
@@ -67,6 +73,7 @@ HIDDEN: Final = "nobody is shown what it may not see"
 TABLES: Final = "users and rules are what was decided"
 _PULLED: Final = b"\xa6pulled"
 _GROUPS: Final = b"\xacgroups"
+_SUBSCRIPTIONS: Final = b"\xb6subscr"
 _WATCH_RESULT: Final = b"\xabwatchr"
 _CHANGES: Final = (*AccessCommand.__args__, RemoveBroker, ForgetNameServer)
 
@@ -84,7 +91,7 @@ class _Asked(NamedTuple):
 
     user: str
     public: str
-    message: Pull | Watch | ListGroups
+    message: Pull | Watch | ListGroups | DescribeSubscriptions
     version: int
     """Of the node when it took the request."""
 
@@ -102,6 +109,12 @@ def needs_of(message: AnyMessage) -> list[Need] | None:
             return [("read", "group", group), *(("read", "topic", topic) for topic in topics)]
         case Propose(command=CreateTopic() | AlterTopic() | DeleteTopic() as command):
             return [("manage", "topic", command.name)]
+        case Subscribe(topic=topic, subscription=name):
+            return [("read", "topic", topic), ("read", "subscription", f"{topic}/{name}")]
+        case AlterSubscription(topic=topic, subscription=name):
+            return [("describe", "topic", topic), ("manage", "subscription", f"{topic}/{name}")]
+        case DescribeSubscriptions(topic=topic, subscription=""):
+            return [("describe", "topic", topic)]
         case Propose(command=command) if isinstance(command, AccessCommand):
             return [("admin", "cluster", "cluster")]
         case Stats():
@@ -116,7 +129,7 @@ def _creates(message: AnyMessage) -> bool:
     """Whether what it names need not exist."""
     if isinstance(message, Propose):
         return isinstance(message.command, CreateTopic)
-    return isinstance(message, GroupJoin)
+    return isinstance(message, GroupJoin | Subscribe)
 
 
 class AccessWatch:
@@ -299,7 +312,9 @@ class AccessWatch:
                     DECISIONS, f"{node} at version {version} welcomed {principal}, who is nobody"
                 )
             return
-        if found is not None and isinstance(message, Pull | Watch | ListGroups):
+        if found is not None and isinstance(
+            message, Pull | Watch | ListGroups | DescribeSubscriptions
+        ):
             self._asked[node, address, message.id] = _Asked(user, opened.public, message, version)
         needs = needs_of(message) if message is not None else None
         if needs is None or isinstance(answer, NeedHello):
@@ -375,13 +390,17 @@ class AccessWatch:
         if not isinstance(peer, PeerAddress):
             return
         head = frames[0][1:8]
-        if head in (_WATCH_RESULT, _GROUPS) or (head == _PULLED and len(frames) > 1):
+        if head in (_WATCH_RESULT, _GROUPS, _SUBSCRIPTIONS) or (
+            head == _PULLED and len(frames) > 1
+        ):
             message = decode(frames)
             asked = self._asked.pop((host.name, peer, message.id), None)
             if asked is not None and isinstance(message, WatchResult):
                 self._shown(host.name, asked, message.view)
             elif asked is not None and isinstance(message, GroupsListed):
                 self._listed(host.name, asked, message)
+            elif asked is not None and isinstance(message, SubscriptionsDescribed):
+                self._described(host.name, asked, message)
             elif asked is not None:
                 self._served(host.name, asked)
 
@@ -408,6 +427,18 @@ class AccessWatch:
                     detail = f"{node} at version {version} listed {kind} {name} for {asked.user}"
                     raise BrokenProperty(HIDDEN, detail)
         self._world.trace.count("groups listed", len(message.groups))
+
+    def _described(self, node: str, asked: _Asked, message: SubscriptionsDescribed) -> None:
+        """A list of subscriptions leaves, in the turn in which it was asked for."""
+        assert isinstance(asked.message, DescribeSubscriptions)
+        version = self._version(node)
+        standings = [s for s in self.model.between(asked.version, version) if _holds(s, asked)]
+        for each in message.subscriptions:
+            name = f"{asked.message.topic}/{each.name}"
+            if not any(_describes(asked.user, "subscription", s, name) for s in standings):
+                detail = f"{node} at version {version} listed subscription {name} for {asked.user}"
+                raise BrokenProperty(HIDDEN, detail)
+        self._world.trace.count("subscriptions listed", len(message.subscriptions))
 
     def _shown(self, node: str, asked: _Asked, view: View) -> None:
         """Metadata leaves: names that its user may see at the version of the view."""

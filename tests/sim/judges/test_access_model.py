@@ -17,7 +17,7 @@ from logboom.wire.access.access_commands import (
     RemoveRule,
     RemoveUserKey,
 )
-from logboom.wire.access.access_rules import AccessRule, ResourceKind, UserKey, Verb
+from logboom.wire.access.access_rules import KINDS, AccessRule, ResourceKind, UserKey, Verb
 from logboom.wire.base import Command
 from tests.sim.judges.access_model import AccessModel, Need
 
@@ -26,7 +26,7 @@ def rule(text: str) -> AccessRule:
     """A rule of the form "allow read topic orders.*"."""
     allow, verb, kind, pattern = text.split()
     verbs: dict[str, Verb] = {"read": "read", "write": "write", "describe": "describe"}
-    kinds: dict[str, ResourceKind] = {"topic": "topic", "group": "group"}
+    kinds: dict[str, ResourceKind] = {kind: kind for kind in KINDS}
     return AccessRule(allow == "allow", verbs[verb], kinds[kind], pattern)
 
 
@@ -76,7 +76,15 @@ class Book:
         (("allow read group g",), "write topic %RETRY%g", True),
         (("allow read group g",), "read topic %DLQ%g", True),
         (("allow read topic *",), "read topic %RETRY%g", False),
-        (("allow read topic t",), "write topic %RETRY%t%mine", True),
+        (("allow read topic t",), "write topic %RETRY%t%mine", False),
+        (("allow read subscription t/mine",), "write topic %RETRY%t%mine", False),
+        (
+            ("allow read topic t", "allow read subscription t/*"),
+            "write topic %RETRY%t%mine",
+            True,
+        ),
+        (("allow read topic t",), "read subscription t/mine", False),
+        (("allow read subscription t*",), "read subscription t/mine", True),
     ],
 )
 def test_rules(rules: tuple[str, ...], need: str, may: bool) -> None:

@@ -8,10 +8,13 @@ from unittest.mock import Mock, call
 import msgspec
 
 from logboom.backup.user_restore import restore_users
-from logboom.wire.access.access_rules import AccessRule, Quota, UserKey, UserView
+from logboom.wire.access.access_rules import AccessRule, Quota, RoleView, UserKey, UserView
 from logboom.wire.backup_messages import ClusterSnapshot
+from logboom.wire.features import SUBSCRIPTION_RIGHTS
 
 EMPTY = ClusterSnapshot(5, "cluster", 9, 2, 1, 1, [], [], 1, [], [], [], [])
+
+HOLDERS = ("user:ann", "role:readers")
 
 
 def test_a_key_that_had_ended_at_the_cut_lets_nobody_in() -> None:
@@ -49,3 +52,19 @@ def test_a_user_is_disabled_until_all_of_it_is_restored() -> None:
         call.add_rule("user:ann", "allow", "read", "topic", "*"),
         call.alter_user("ann", disabled=False, roles=["readers"]),
     ]
+
+
+def test_users_of_a_cluster_without_rights_on_subscriptions_go_on_using_them() -> None:
+    read = AccessRule(True, "read", "topic", "orders")
+    users = [UserView("ann", [UserKey("one", "k1", 1)], rules=[read])]
+    before = msgspec.structs.replace(
+        EMPTY, users=users, roles=[RoleView("readers", [read])], features=SUBSCRIPTION_RIGHTS - 1
+    )
+    now = msgspec.structs.replace(EMPTY, features=SUBSCRIPTION_RIGHTS)
+    for state, target, count in ((before, now, 2), (before, before, 0)):
+        client: Any = Mock()
+        restore_users(client, state, msgspec.structs.replace(target, users=[], roles=[]))
+        added = [each.args for each in client.admin.add_rule.call_args_list]
+        wanted = {(who, "allow", "read", "subscription", "orders/*") for who in HOLDERS}
+        assert len(wanted.intersection(added)) == count
+        assert len(added) == 2 + count

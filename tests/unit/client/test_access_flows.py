@@ -14,6 +14,7 @@ from logboom.wire.access.access_commands import AddRule, AlterUser, RemoveRule, 
 from logboom.wire.access.access_rules import AccessRule, Quota, RoleView, UserKey, UserView
 from logboom.wire.commands import CommandResult
 from logboom.wire.errors import InvalidRequest, Unavailable, UnknownResource
+from logboom.wire.features import SUBSCRIPTION_RIGHTS
 from logboom.wire.messages import AccessDescribed, DescribeAccess
 
 READ = AccessRule(True, "read", "topic", "orders.*")
@@ -31,6 +32,7 @@ class NameServers:
         ]
         self.roles = [RoleView("team", [READ]), RoleView("spare"), RoleView("other", [READ])]
         self.default = Quota(connections=10)
+        self.features = 0
         self.asked: list[str] = []
         self.proposed: list[Any] = []
         self.faster: list[Callable[[], None]] = []
@@ -50,7 +52,7 @@ class NameServers:
         users = [u for u in self.users if request.user in ("", u.name)]
         named = {role for user in users for role in user.roles}
         roles = [r for r in self.roles if not request.user or r.name in named]
-        return AccessDescribed(1, users, roles, self.default, 7), []
+        return AccessDescribed(1, users, roles, self.default, 7, self.features), []
 
     def run(self, flow: Flow[Any]) -> Any:
         return run_flow(flow, self.answer)
@@ -126,6 +128,15 @@ def test_explain_names_the_rule_and_its_holder(servers: NameServers) -> None:
     assert explain("alice", "describe", "topic", "orders.salaries").allowed
     nothing = explain("bob", "read", "topic", "orders.eu")
     assert (nothing.allowed, nothing.rule) == (False, None)
+
+
+def test_rights_on_subscriptions_are_explained_by_the_level_of_the_cluster(
+    servers: NameServers,
+) -> None:
+    for features, allowed in ((SUBSCRIPTION_RIGHTS - 1, True), (SUBSCRIPTION_RIGHTS, False)):
+        servers.features = features
+        asked = ("alice", "manage", "subscription", "orders.eu/billing")
+        assert servers.run(access_flows.explain(*asked, 1.0)).allowed is allowed
 
 
 def test_a_role_is_granted_and_revoked_once(servers: NameServers) -> None:

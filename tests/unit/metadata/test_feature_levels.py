@@ -7,6 +7,8 @@ import pytest
 from logboom.metadata.raft.journal_store import JournalError
 from logboom.metadata.raft.log_commands import encode_entry, entry_of, level_of
 from logboom.metadata.state.state_machine import StateMachine
+from logboom.wire.access.access_commands import AddRule, RemoveRule
+from logboom.wire.access.access_rules import AccessRule
 from logboom.wire.commands import AlterTopic, AnyCommand, NewTerm, RemoveBroker
 from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader
 from logboom.wire.features import FEATURES, SOFTWARE
@@ -206,7 +208,10 @@ def test_commands_have_the_level_of_what_they_need() -> None:
         (OpenApplication("a", 0), 0),
         (OpenApplication("a", 0, "query 1"), 1),
         (RaiseFeatures(1, 0), 1),
+        (AddRule("role:r", AccessRule(True, "read", "group", "g")), 0),
+        (AddRule("role:r", AccessRule(True, "read", "subscription", "t/s")), 3),
+        (RemoveRule("role:r", AccessRule(True, "read", "subscription", "t/s")), 3),
     ]
     for command, level in commands:
         assert level_of(command) == level
-        assert (entry_of("", 0, 0, command).format == 7) is (level == 1)
+        assert (entry_of("", 0, 0, command).format == 7) is (level > 0)

@@ -458,6 +458,7 @@ def before_proofs() -> UserDesk:
     desk = UserDesk()
     desk.topic("orders")
     desk.core.cluster.features = COPIES_PROVEN - 1
+    desk.core.cluster.access.book.subscriptions_at = None
     return desk
 
 
@@ -465,8 +466,9 @@ def before_proofs() -> UserDesk:
 def test_brokers_create_the_topics_of_subscriptions_and_users_do_not(name: str) -> None:
     desk = UserDesk()
     desk.topic("orders")
-    for verb in ("read", "manage"):
-        desk.rule("alice", verb, "topic", "*")
+    for kind in ("topic", "subscription"):
+        for verb in ("read", "manage"):
+            desk.rule("alice", verb, kind, "*")
     refused = desk.command("alice", created(name))
     assert isinstance(refused, Forbidden)
     assert "upgrade the client" in refused.text
@@ -528,7 +530,7 @@ def test_nobody_gives_a_topic_of_the_system_more_queues(name: str) -> None:
     desk.topic("orders")
     desk.consumers("readers", "orders")
     assert desk.group.propose(created(name), "broker").code == ""
-    for kind in ("topic", "group"):
+    for kind in ("topic", "group", "subscription"):
         desk.rule("alice", "manage", kind, "*")
     grown = desk.command("alice", AlterTopic(name, 1024, None, 0))
     assert isinstance(grown, InvalidRequest)

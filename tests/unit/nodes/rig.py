@@ -160,7 +160,7 @@ class Rig:
         """Proposals that wait for the test's decision."""
         self.registering = register
         """Whether registrations are answered at once."""
-        self.next_topic_id, self.recoveries = 1_000, 0
+        self.next_topic_id, self.recoveries, self.features = 1_000, 0, 0
         self.lost_topic_ids: list[tuple[int, int]] = []
         self.view: View | None = None
         self.settle()
@@ -296,6 +296,7 @@ class Rig:
             next_topic_id=self.next_topic_id,
             lost_topic_ids=self.lost_topic_ids,
             recoveries=self.recoveries,
+            features=self.features,
         )
         self.tell()
 

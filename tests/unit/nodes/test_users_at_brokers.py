@@ -17,6 +17,7 @@ from logboom.wire.access.access_rules import (
     Verb,
     principal_of,
 )
+from logboom.wire.copy_receipts import SignCopies
 from logboom.wire.errors import (
     Forbidden,
     GroupError,
@@ -24,10 +25,12 @@ from logboom.wire.errors import (
     TransactionError,
     UnknownResource,
 )
+from logboom.wire.features import SUBSCRIPTION_RIGHTS
 from logboom.wire.group_messages import GroupJoin, GroupStatus, GroupStatusResult, QueueStatus
 from logboom.wire.group_view import GroupConfig
 from logboom.wire.messages import (
     KickConnection,
+    Ok,
     Produce,
     Produced,
     Pulled,
@@ -38,11 +41,17 @@ from logboom.wire.messages import (
 from logboom.wire.parking import DelayedListed, ListDelayed
 from logboom.wire.subscription_messages import (
     AlterSubscription,
+    DescribeSubscriptions,
+    Detach,
+    MakeRetryTopics,
     Receive,
+    SettleMessages,
     Subscribe,
     Subscribed,
     SubscriptionConfig,
+    SubscriptionsDescribed,
 )
+from logboom.wire.survey_messages import QueuesSurveyed, SurveyQueues
 from logboom.wire.transactions import (
     HALF,
     MADE_UP,
@@ -212,6 +221,125 @@ def test_a_consumer_ends_with_its_right() -> None:
     writer.ask(produce(), [batch()])
     rig.settle()
     assert client.taken() == []
+
+
+READS_FLIGHTS: Right = ("read", "topic", "flights")
+DESCRIBES_FLIGHTS: Right = ("describe", "topic", "flights")
+BILLING = ("flights", 0, "billing", "c")
+
+
+def with_a_subscription(*rights: Right) -> tuple[Rig, Peer]:
+    """A broker with the subscription "billing" of somebody else, where rules on these count."""
+    rig, client = leading(*rights)
+    rig.broker.routes.access.enforce_subscription_rules(1)
+    rig.client("open-1").ask(Subscribe(0, 5_000, *BILLING, 1, SubscriptionConfig("shared")))
+    return rig, client
+
+
+def subscriptions(client: Peer) -> list[str]:
+    """The names of the subscriptions that a user is shown."""
+    client.ask(DescribeSubscriptions(0, 1_000, "flights", 0))
+    described = client.answer()
+    client.ask(SurveyQueues(0, 1_000))
+    survey = client.answer()
+    assert isinstance(described, SubscriptionsDescribed)
+    assert isinstance(survey, QueuesSurveyed)
+    names = [each.name for each in described.subscriptions]
+    assert names == [cursor.name for queue in survey.queues for cursor in queue.cursors]
+    return names
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Subscribe(0, 1_000, *BILLING, 2, SubscriptionConfig("shared"), create=False),
+        Receive(0, 1_000, *BILLING, 1, 1, 100, 10_000, 0),
+        SettleMessages(0, 1_000, *BILLING, 1, [(0, 1)]),
+        Detach(0, 1_000, *BILLING, 1),
+        MakeRetryTopics(0, 1_000, *BILLING[:3]),
+        *(
+            AlterSubscription(0, 1_000, *BILLING[:3], change, 1, force=True)
+            for change in ("end", "reset", "skip")
+        ),
+        DescribeSubscriptions(0, 1_000, *BILLING[:3]),
+        SignCopies(0, 1_000, "flights", 0, "flights%billing", [0]),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a8_a_reader_of_a_topic_does_nothing_with_the_subscriptions_of_others(message: Any) -> None:
+    rig, client = with_a_subscription(READS_FLIGHTS, ("read", "subscription", "flights/own*"))
+    before, made = rig.replica().end, len(rig.commands)
+    error = refused(client, message)
+    assert error.code == "UNKNOWN_SUBSCRIPTION"
+    assert (
+        refused(client, msgspec.structs.replace(message, **other_name(message))).code == error.code
+    )
+    assert (rig.replica().end, len(rig.commands)) == (before, made)
+    assert subscriptions(client) == []
+    assert subscriptions(rig.client("open-1")) == ["billing"]
+
+
+def other_name(message: Any) -> dict[str, str]:
+    """What a request says that names a subscription which does not exist."""
+    if isinstance(message, SignCopies):
+        return {"owner": "flights%nobodys"}
+    return {"subscription": "nobodys"}
+
+
+def test_a_consumer_may_use_its_subscription_and_not_move_it() -> None:
+    rig, client = with_a_subscription(READS_FLIGHTS, ("read", "subscription", "flights/b*"))
+    client.ask(Subscribe(0, 5_000, *BILLING[:3], "d", 1, SubscriptionConfig("shared")))
+    assert isinstance(client.answer(), Subscribed)
+    end = AlterSubscription(0, 1_000, *BILLING[:3], "end", 0, force=True)
+    error = refused(client, end)
+    assert isinstance(error, Forbidden)
+    assert "`logboom acl add user:alice allow manage subscription flights/billing`" in error.text
+    assert subscriptions(client) == ["billing"]
+    allow(rig, DESCRIBES_FLIGHTS, ("manage", "subscription", "flights/billing"))
+    client.ask(end)
+    assert isinstance(client.answer(), Ok)
+    assert subscriptions(rig.client("open-1")) == []
+
+
+def test_a_subscription_is_made_by_who_may_use_it() -> None:
+    _, client = with_a_subscription(READS_FLIGHTS, ("read", "subscription", "flights/own"))
+    where = ("flights", 0, "own", "c", 1)
+    client.ask(Subscribe(0, 5_000, *where, SubscriptionConfig()))
+    assert isinstance(client.answer(), Subscribed)
+    new = Subscribe(0, 5_000, "flights", 0, "new", "c", 1, SubscriptionConfig())
+    error = refused(client, new)
+    assert isinstance(error, Forbidden)
+    assert "`logboom acl add user:alice allow read subscription flights/new`" in error.text
+
+
+def test_the_right_to_a_subscription_is_not_that_to_its_topic() -> None:
+    _, client = with_a_subscription(("read", "subscription", "*"), ("manage", "subscription", "*"))
+    new = Subscribe(0, 5_000, *BILLING[:3], "d", 1, SubscriptionConfig("shared"))
+    assert refused(client, new).code == "UNKNOWN_TOPIC"
+    end = AlterSubscription(0, 1_000, *BILLING[:3], "end", 0, force=True)
+    assert refused(client, end).code == "UNKNOWN_TOPIC"
+
+
+def test_a_consumer_ends_with_its_right_to_the_subscription() -> None:
+    rig, client = with_a_subscription(READS_FLIGHTS, ("read", "subscription", "flights/billing"))
+    where = ("flights", 0, "billing", "d")
+    client.ask(Subscribe(0, 5_000, *where, 1, SubscriptionConfig("shared")))
+    assert isinstance(client.answer(), Subscribed)
+    assert client.ask(Receive(0, 60_000, *where, 1, 1, 100, 10_000, 5_000)) == []
+    changed(rig, READS_FLIGHTS)
+    with pytest.raises(UnknownResource):
+        client.answer()
+
+
+def test_a_consumer_without_a_rule_ends_once_there_are_rights_on_subscriptions() -> None:
+    rig, client = leading(READS_FLIGHTS)
+    client.ask(Subscribe(0, 5_000, *BILLING, 1, SubscriptionConfig()))
+    assert isinstance(client.answer(), Subscribed)
+    assert client.ask(Receive(0, 60_000, *BILLING, 1, 1, 100, 10_000, 5_000)) == []
+    rig.features = SUBSCRIPTION_RIGHTS
+    changed(rig, READS_FLIGHTS)
+    with pytest.raises(UnknownResource):
+        client.answer()
 
 
 # ── metadata ────────────────────────────────────────────────────────────────────────────────────

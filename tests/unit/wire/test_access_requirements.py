@@ -115,6 +115,10 @@ def on_group(verb: Any, *, creates: bool = False) -> Requirement:
     return Requirement(verb, "group", "g", None, creates)
 
 
+def on_subscription(verb: Any, *, creates: bool = False) -> Requirement:
+    return Requirement(verb, "subscription", "t/s", None, creates)
+
+
 def on_billing(instead: Any = None) -> Requirement:
     return Requirement("write", "transaction", "billing", instead, creates=True)
 
@@ -127,6 +131,7 @@ def subscribed(name: str) -> Requirement:
     return Requirement("read", "topic", name, None, creates=True)
 
 
+USES_SUBSCRIPTION = [on_topic("read"), on_subscription("read")]
 OVER_THE_CLUSTER = Requirement("admin", "cluster", "cluster")
 REQUEST_EXAMPLES: list[tuple[Any, list[Requirement]]] = [
     (Produce(1, 0, "t", 0, "all"), [on_topic("write")]),
@@ -140,7 +145,7 @@ REQUEST_EXAMPLES: list[tuple[Any, list[Requirement]]] = [
     (Recall(1, 0, "t", 0, 0, 0), [on_topic("write", "manage")]),
     (Recall(1, 0, "%RETRY%g", 0, 0, 0), [Requirement("manage", "topic", "%RETRY%g")]),
     (SignCopies(1, 0, "t", 0, "g", [0]), [on_topic("read"), on_group("read")]),
-    (SignCopies(1, 0, "t", 0, "t%s", [0]), [on_topic("read")]),
+    (SignCopies(1, 0, "t", 0, "t%s", [0]), [on_topic("read"), on_subscription("read")]),
     (SignCopies(1, 0, "%DLQ%g", 0, "g", [0]), [_of_dead_letters("read"), on_group("read")]),
     (SignCopies(1, 0, "%DLQ%g", 0, "g", [0], True), [_of_dead_letters("manage")]),
     (ListDelayed(1, 0, "t"), NOTHING),
@@ -181,14 +186,25 @@ REQUEST_EXAMPLES: list[tuple[Any, list[Requirement]]] = [
     (FindAppendTimes(1, 0, [(1, 0, 0)]), NOTHING),
     (
         Subscribe(1, 0, "t", 0, "s", "c", 1, SubscriptionConfig()),
-        [on_topic("read")],
+        [on_topic("read"), on_subscription("read", creates=True)],
     ),
-    (Receive(1, 0, "t", 0, "s", "c", 1, 1, 1, 1, 0), [on_topic("read")]),
-    (SettleMessages(1, 0, "t", 0, "s", "c", 1, []), [on_topic("read")]),
-    (Detach(1, 0, "t", 0, "s", "c", 1), [on_topic("read")]),
-    (MakeRetryTopics(1, 0, "t", 0, "s"), [on_topic("read")]),
-    (AlterSubscription(1, 0, "t", 0, "s", "end"), [on_topic("read")]),
+    (
+        Subscribe(1, 0, "t", 0, "s", "c", 1, SubscriptionConfig(), create=False),
+        USES_SUBSCRIPTION,
+    ),
+    (Receive(1, 0, "t", 0, "s", "c", 1, 1, 1, 1, 0), USES_SUBSCRIPTION),
+    (SettleMessages(1, 0, "t", 0, "s", "c", 1, []), USES_SUBSCRIPTION),
+    (Detach(1, 0, "t", 0, "s", "c", 1), USES_SUBSCRIPTION),
+    (MakeRetryTopics(1, 0, "t", 0, "s"), USES_SUBSCRIPTION),
+    (
+        AlterSubscription(1, 0, "t", 0, "s", "end"),
+        [on_topic("describe"), on_subscription("manage")],
+    ),
     (DescribeSubscriptions(1, 0, "t", 0), [on_topic("describe")]),
+    (
+        DescribeSubscriptions(1, 0, "t", 0, "s"),
+        [on_topic("describe"), on_subscription("describe")],
+    ),
     (ReadState(1, 0), [OVER_THE_CLUSTER]),
     (FetchEntries(1, 0, "t", 0, 1, -1, 0, -1, 0, -1), [OVER_THE_CLUSTER]),
     (RestoreEntries(1, 0, "t", 0, 1, "b", 0, 0), [OVER_THE_CLUSTER]),

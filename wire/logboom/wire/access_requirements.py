@@ -6,15 +6,20 @@ A request without an entry is refused. docs/SECURITY.md prints the table, and a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from logboom.wire.access import access_commands
 from logboom.wire.access.access_book import MAX_CACHED_NAME
-from logboom.wire.access.access_rules import CLUSTER, ResourceKind, Verb
+from logboom.wire.access.access_rules import (
+    CLUSTER,
+    ResourceKind,
+    Verb,
+    resource_of_subscription,
+)
 from logboom.wire.backup_messages import FetchEntries, ReadState, RestoreEntries
 from logboom.wire.commands import (
     AllocateProducerIds,
@@ -204,10 +209,48 @@ def _pull(asked: Pull) -> Sequence[Requirement]:
 
 def _sign_copies(asked: SignCopies) -> Sequence[Requirement]:
     if asked.kept and asked.topic == DLQ_PREFIX + asked.owner:
-        # To send dead letters again is for whoever manages the group or the topic.
+        # To send dead letters again is for whoever manages the group or subscription.
         return (_need("manage", "topic", asked.topic),)
-    topic = _need("read", "topic", asked.topic)
-    return (topic,) if "%" in asked.owner else (topic, _need("read", "group", asked.owner))
+    source, of_subscription, name = asked.owner.partition("%")
+    owner = (
+        _need("read", "subscription", resource_of_subscription(source, name))
+        if of_subscription
+        else _need("read", "group", asked.owner)
+    )
+    return (_need("read", "topic", asked.topic), owner)
+
+
+_SubscriptionRequest: TypeAlias = (
+    AlterSubscription
+    | DescribeSubscriptions
+    | Detach
+    | MakeRetryTopics
+    | Receive
+    | SettleMessages
+    | Subscribe
+)
+
+
+def _subscription(
+    verb: Verb, asked: _SubscriptionRequest, *, creates: bool = False
+) -> Sequence[Requirement]:
+    """Return what a subscription needs: to read its topic, or to alter and see it to describe that."""
+    of_topic: Verb = "read" if verb == "read" else "describe"
+    resource = resource_of_subscription(asked.topic, asked.subscription)
+    return (
+        _need(of_topic, "topic", asked.topic),
+        _need(verb, "subscription", resource, creates=creates),
+    )
+
+
+def _subscribe(asked: Subscribe) -> Sequence[Requirement]:
+    return _subscription("read", asked, creates=asked.create)
+
+
+def _describe_subscriptions(asked: DescribeSubscriptions) -> Sequence[Requirement]:
+    if asked.subscription:
+        return _subscription("describe", asked)
+    return (_need("describe", "topic", asked.topic),)
 
 
 def _recall(asked: Recall) -> Sequence[Requirement]:
@@ -251,6 +294,9 @@ def _check_halves(asked: CheckHalves) -> Sequence[Requirement]:
     return _transaction(asked.producer_group)
 
 
+_USES_SUBSCRIPTION: Final = "read topic and read subscription"
+_USES: Final = RequestRule(_USES_SUBSCRIPTION, partial(_subscription, "read"))
+
 REQUESTS: Final[Mapping[type[Struct], RequestRule]] = {
     Hello: ANYBODY,
     Prove: ANYBODY,
@@ -265,8 +311,8 @@ REQUESTS: Final[Mapping[type[Struct], RequestRule]] = {
     OffsetForTime: _topic("describe"),
     FindKey: _topic("read"),
     SignCopies: RequestRule(
-        "read topic; for copies of a group also read group, for dead letters that are sent again "
-        "manage topic instead",
+        "read topic, and read group or subscription whose copies they are; for dead letters that are "
+        "sent again manage topic instead",
         _sign_copies,
     ),
     Recall: RequestRule(
@@ -318,13 +364,18 @@ REQUESTS: Final[Mapping[type[Struct], RequestRule]] = {
         _check_halves,
     ),
     ListUndecided: FILTERED,
-    Subscribe: _topic("read"),
-    Receive: _topic("read"),
-    SettleMessages: _topic("read"),
-    Detach: _topic("read"),
-    AlterSubscription: _topic("read"),
-    MakeRetryTopics: _topic("read"),
-    DescribeSubscriptions: _topic("describe"),
+    Subscribe: RequestRule(_USES_SUBSCRIPTION, _subscribe),
+    Receive: _USES,
+    SettleMessages: _USES,
+    Detach: _USES,
+    AlterSubscription: RequestRule(
+        "describe topic and manage subscription", partial(_subscription, "manage")
+    ),
+    MakeRetryTopics: _USES,
+    DescribeSubscriptions: RequestRule(
+        "describe topic; shows the subscriptions that its user may describe",
+        _describe_subscriptions,
+    ),
     SurveyQueues: FILTERED,
     SurveyGroups: FILTERED,
     FindAppendTimes: FILTERED,

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from logboom.wire.access.access_book import AccessBook, AccessDecision, resource_of_topic
+from logboom.wire.access.access_book import AccessBook, AccessDecision, Right
 from logboom.wire.access.access_rules import CLUSTER, NODE_PREFIX, is_node_user, user_of
 from logboom.wire.access_requirements import (
     COMMANDS,
@@ -33,7 +33,11 @@ from logboom.wire.errors import (
     UnknownResource,
 )
 from logboom.wire.hello import PeerKind
-from logboom.wire.names import unknown_group_text, unknown_topic_text
+from logboom.wire.names import (
+    unknown_group_text,
+    unknown_subscription_text,
+    unknown_topic_text,
+)
 from logboom.wire.node_requirements import (
     EITHER,
     NODE_COMMANDS,
@@ -228,16 +232,24 @@ class Authorizer:
                 return UnknownResource(unknown_topic_text(name), "UNKNOWN_TOPIC", topic=name)
             if kind == "group":
                 return UnknownResource(unknown_group_text(name), "UNKNOWN_GROUP", group=name)
-        return forbidden(user, needed, decision)
+            if kind == "subscription":
+                return UnknownResource(unknown_subscription_text(name), "UNKNOWN_SUBSCRIPTION")
+        lacked = next(
+            right
+            for right in self.books().rights_behind(verb, kind, name)
+            if not decide(user, *right).allowed
+        )
+        return forbidden(user, needed, lacked, decision)
 
 
-def forbidden(user: str, needed: Requirement, decision: AccessDecision) -> LogboomError:
-    """Build FORBIDDEN, with the remedy."""
+def forbidden(
+    user: str, needed: Requirement, lacked: Right, decision: AccessDecision
+) -> LogboomError:
+    """Build FORBIDDEN, with the remedy: a rule for what is lacked of what is needed."""
     verb, kind, name = needed[:3]
     what = "the cluster" if kind == "cluster" else f"{kind} {name!r}"
     text = f"user {user!r} may not {verb} {what}"
-    if kind == "topic":
-        verb, kind, name = resource_of_topic(verb, name)
+    verb, kind, name = lacked
     rule = f"{verb} {kind} {shlex.quote(name)}"
     if decision.rule is None:
         mend = f"an administrator can allow it with `logboom acl add user:{user} allow {rule}`"

@@ -13,10 +13,12 @@ from logboom import __version__
 SOFTWARE: Final = __version__
 """Version of this release."""
 FEATURES: Final = 3
-"""The level of this release. 1: moves of replicas, modes of brokers, settings; 2: copies are proven; 3:
-users neither share ids nor crowd each other out, and owner epochs are proven."""
+"""The level of this release. 1: moves of replicas, modes of brokers, settings; 2: copies are proven;
+3: what users have is kept apart."""
 COPIES_PROVEN: Final = 2
 """From this level on brokers take copies of failed messages from users with a receipt alone."""
+SUBSCRIPTION_RIGHTS: Final = 3
+"""From this level on there are rules on subscriptions, and subscriptions are used and altered by them."""
 RESULTS_BY_OWNER: Final = 3
 """From this level on users with many proposers make no results of others go."""
 IDS_OF_USERS: Final = 3
@@ -30,10 +32,11 @@ BRINGS: Final = {
     "are changed while nodes run, owners of application ids, restoring of backups",
     2: "copies of messages for retries and dead letters are taken from users with a broker's receipt "
     "alone: users' clients that retry are to be upgraded before",
-    3: "kept results of commands are bounded for each user by itself; ids of producers and members of "
-    "groups count for the user who got them alone, and users recall their own delayed messages: users' "
-    "programs that send are to be restarted before; owners of a group's queue fence those before them "
-    "at the queue's leader with a proof alone",
+    3: "rights on subscriptions: whoever may read or manage topics gets rules for their subscriptions, "
+    "which are to be narrowed afterwards; kept results of commands are bounded for each user by itself; "
+    "ids of producers and members of groups count for the user who got them alone, and users recall "
+    "their own delayed messages: users' programs that send are to be restarted before; owners of a "
+    "group's queue fence those before them at the queue's leader with a proof alone",
 }
 """Level → what it makes possible, in words."""
 

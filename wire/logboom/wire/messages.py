@@ -458,6 +458,8 @@ class AccessDescribed(WireMessage, array_like=True):
     roles: list[RoleView]
     default_quota: Quota
     version: int
+    features: int = 0
+    """The features level, by which rights on subscriptions are decided."""
 
 
 class Propose(Request, array_like=True):

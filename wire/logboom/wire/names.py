@@ -86,6 +86,12 @@ def unknown_topic_text(name: str) -> str:
     return f"topic {name!r} does not exist: create it with `logboom topic create {word}`"
 
 
+def unknown_subscription_text(name: str) -> str:
+    """Return the error text for a subscription, "TOPIC/NAME", that a queue does not have."""
+    topic, _, subscription = name.partition("/")
+    return f"topic {topic!r} has no subscription {subscription!r} in this queue: subscribe to create it"
+
+
 def unknown_group_text(name: str) -> str:
     """Return the error text for a group that does not exist."""
     return f"group {name!r} does not exist: it is made when its first member joins"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from logboom.wire.access.access_book import AccessBook
 from logboom.wire.errors import UnknownResource
+from logboom.wire.features import SUBSCRIPTION_RIGHTS
 from logboom.wire.names import unknown_topic_text
 from logboom.wire.transactions import DecisionView
 from logboom.wire.view import BrokerView, NameServerView, QueueView, SettingView, TopicView, View
@@ -85,6 +86,8 @@ class Routes:
         self.lost_topic_ids = view.lost_topic_ids
         self.recoveries = view.recoveries
         self.features = max(self.features, view.features)
+        if self.features >= SUBSCRIPTION_RIGHTS:
+            self.access.enforce_subscription_rules(view.version)
         self.cluster_id = view.cluster_id
         self.version = view.version
         return changed

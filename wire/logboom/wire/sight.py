@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from logboom.wire.access.access_book import AccessBook
-from logboom.wire.access.access_rules import CLUSTER
+from logboom.wire.access.access_rules import CLUSTER, resource_of_subscription
 from logboom.wire.group_view import GroupOffsets, GroupSummary, GroupView, MemberView
 
 HIDDEN_FAULT: Final = "its strategy leaves queues without an owner"
@@ -34,6 +34,11 @@ class Sight(NamedTuple):
     def group(self, name: str) -> bool:
         """True if the user may describe a group."""
         return self.books().decide(self.user, "describe", "group", name).allowed
+
+    def subscription(self, topic: str, name: str) -> bool:
+        """True if the user may describe a subscription."""
+        resource = resource_of_subscription(topic, name)
+        return self.books().decide(self.user, "describe", "subscription", resource).allowed
 
     def transaction(self, app_id: str) -> bool:
         """True if the user may describe an application id or producer group."""

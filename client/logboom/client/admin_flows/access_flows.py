@@ -27,6 +27,7 @@ from logboom.wire.access.access_rules import (
     rule_fault,
 )
 from logboom.wire.errors import InvalidRequest, LogboomError, UnknownResource
+from logboom.wire.features import SUBSCRIPTION_RIGHTS
 from logboom.wire.messages import AccessDescribed, DescribeAccess
 
 Effect: TypeAlias = Literal["allow", "deny"]
@@ -100,6 +101,8 @@ def explain(user: str, verb: str, kind: str, name: str, timeout: float) -> Flow[
     book = AccessBook()
     view = AccessView(True, found.users, found.roles, default_quota=found.default_quota)
     book.update(view, found.version)
+    if found.features >= SUBSCRIPTION_RIGHTS:
+        book.enforce_subscription_rules(found.version)
     return book.decide(user, verb, kind, name)
 
 

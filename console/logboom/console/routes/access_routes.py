@@ -498,7 +498,7 @@ ADD_RULE = ConsoleAction(
             "pattern",
             "Pattern",
             placeholder="orders.*",
-            hint="A whole name, or a prefix that ends with *.",
+            hint="A whole name (of a subscription TOPIC/NAME), or a prefix that ends with *.",
         ),
     ),
     command=lambda values: _rule_command("add", values),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from logboom.metadata.tables.access_table import may_administer, size_of
@@ -16,7 +18,10 @@ from logboom.wire.access.access_rules import (
     UserView,
     is_node_user,
     node_user,
+    with_subscription_rules,
 )
+
+UserOrRole = TypeVar("UserOrRole", UserView, RoleView)
 
 
 def put_user(cluster: ClusterState, user: UserView) -> CommandOutcome:
@@ -64,6 +69,24 @@ def put_role(cluster: ClusterState, role: RoleView) -> CommandOutcome:
             return _last_administrator(f"role {role.name}")
     table.change(roles=[role])
     return DONE
+
+
+def begin_subscription_rules(cluster: ClusterState) -> None:
+    """Bring rules on subscriptions into force, and give them to whoever goes by those of topics yet.
+
+    Nobody loses the use of a subscription by an upgrade; limits of numbers and sizes come after that.
+    """
+    table = cluster.access
+    users = [_with_rules(user) for user in table.users.values()]
+    roles = [_with_rules(role) for role in table.roles.values()]
+    table.enforce_subscription_rules(
+        [user for user in users if user != table.users[user.name]],
+        [role for role in roles if role != table.roles[role.name]],
+    )
+
+
+def _with_rules(holder: UserOrRole) -> UserOrRole:
+    return msgspec.structs.replace(holder, rules=with_subscription_rules(holder.rules))
 
 
 def show_keys(cluster: ClusterState, before: UserView | None, after: UserView | None) -> None:

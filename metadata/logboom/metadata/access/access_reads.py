@@ -67,7 +67,8 @@ class AccessReads:
             users, roles = [user], [table.roles[role] for role in user.roles]
         users.sort(key=lambda user: user.name)
         roles.sort(key=lambda role: role.name)
-        return AccessDescribed(0, users, roles, table.default_quota, cluster.version)
+        found = users, roles, table.default_quota
+        return AccessDescribed(0, *found, cluster.version, cluster.features)
 
 
 def _refusal(cluster: ClusterState, peer: PeerSession, name: str) -> LogboomError | None:

@@ -84,7 +84,9 @@ def _administrators(cluster: ClusterState) -> RoleView:
         for rule in known.rules
         if rule.allow or rule.kind != "cluster" or rule.pattern not in (CLUSTER, "*")
     }
-    return replace(known, rules=sorted(rules.union(ADMINISTRATOR_RULES)))
+    in_force = cluster.access.book.subscriptions_at is not None
+    own = (each for each in ADMINISTRATOR_RULES if in_force or each.kind != "subscription")
+    return replace(known, rules=sorted(rules.union(own)))
 
 
 def end_user_keys(cluster: ClusterState, _command: EndUserKeys) -> CommandOutcome:

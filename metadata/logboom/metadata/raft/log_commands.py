@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from logboom.wire.access.access_commands import AccessCommand
+from logboom.wire.access.access_commands import AccessCommand, AddRule, RemoveRule
 from logboom.wire.base import Command
 from logboom.wire.commands import (
     AlterTopic,
@@ -25,7 +25,7 @@ from logboom.wire.commands import (
     ReportRoom,
     RestoreCommand,
 )
-from logboom.wire.features import IDS_OF_USERS
+from logboom.wire.features import IDS_OF_USERS, SUBSCRIPTION_RIGHTS
 from logboom.wire.group_commands import GroupCommand, JoinGroup
 from logboom.wire.listeners import ListenerView
 from logboom.wire.operation_commands import OperationCommand
@@ -125,6 +125,8 @@ def level_of(command: AnyLogCommand) -> int:
     """
     if isinstance(command, JoinGroup) and command.user:
         return IDS_OF_USERS
+    if isinstance(command, AddRule | RemoveRule) and command.rule.kind == "subscription":
+        return SUBSCRIPTION_RIGHTS
     return int(
         isinstance(command, OperationCommand | RestoreCommand | ReportLosses)
         or (isinstance(command, NewTerm) and command.features > 0)

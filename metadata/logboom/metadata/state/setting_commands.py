@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from logboom.metadata.access.access_changes import begin_subscription_rules
 from logboom.metadata.tables.cluster_state import ClusterState
 from logboom.metadata.tables.command_outcome import DONE, CommandOutcome, refused
 from logboom.metadata.tables.name_rules import broker_id_fault
+from logboom.wire.features import SUBSCRIPTION_RIGHTS
 from logboom.wire.operation_commands import AlterSettings, EndFilling, RaiseFeatures
 
 MAX_SETTINGS: Final = 1_000
@@ -69,6 +71,8 @@ def alter_settings(cluster: ClusterState, command: AlterSettings) -> CommandOutc
 def raise_features(cluster: ClusterState, command: RaiseFeatures) -> CommandOutcome:
     """Raise the features level; it never goes down."""
     if command.level > cluster.features:
+        if cluster.features < SUBSCRIPTION_RIGHTS <= command.level:
+            begin_subscription_rules(cluster)
         cluster.features = command.level
         cluster.touch_settings()
     return DONE

@@ -39,6 +39,7 @@ from logboom.metadata.transactions.transaction_rows import (
     decision_rows,
     restore_transactions,
 )
+from logboom.wire.features import SUBSCRIPTION_RIGHTS
 from logboom.wire.listeners import ListenerView
 from logboom.wire.operation_commands import BrokerMode
 from logboom.wire.transactions import DecisionView
@@ -389,6 +390,8 @@ def _cluster(stored: _SnapshotWithRecoveries) -> ClusterState:
     restore_access(cluster.access, stored.access, stored.version)
     operations = stored.operations
     cluster.features = operations.features
+    if cluster.features >= SUBSCRIPTION_RIGHTS:
+        cluster.access.book.enforce_subscription_rules(stored.version)
     cluster.modes = dict(operations.modes)
     cluster.filling = set(operations.filling)
     cluster.settings = {(scope, name): value for scope, name, value in operations.settings}

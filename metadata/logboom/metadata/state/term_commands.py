@@ -16,6 +16,7 @@ from logboom.metadata.tables.name_rules import (
     listeners_fault,
 )
 from logboom.wire.commands import NewTerm
+from logboom.wire.features import SUBSCRIPTION_RIGHTS
 
 
 def new_term(cluster: ClusterState, command: NewTerm) -> CommandOutcome:
@@ -28,7 +29,9 @@ def new_term(cluster: ClusterState, command: NewTerm) -> CommandOutcome:
     if not cluster.cluster_id:
         cluster.cluster_id = command.cluster_id
         cluster.features = command.features
-        cluster.bump()
+        version = cluster.bump()
+        if cluster.features >= SUBSCRIPTION_RIGHTS:
+            cluster.access.book.enforce_subscription_rules(version)
     return DONE
 
 

@@ -7,7 +7,7 @@ The rules for changes are in the `*_commands` modules of `metadata.access`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -122,6 +122,15 @@ class AccessTable:
         for name in sorted(concerned):
             self._judge(name)
 
+    def enforce_subscription_rules(
+        self, users: Sequence[UserView], roles: Sequence[RoleView]
+    ) -> None:
+        """Decide on subscriptions by rules of their own from now on, with those that holders get."""
+        if users or roles:
+            self.change(users, roles)
+        self.version = self._bump()
+        self.book.enforce_subscription_rules(self.version)
+
     def restore(
         self,
         users: list[UserView],
@@ -154,6 +163,8 @@ class AccessTable:
         if book.version <= self.book.version:
             own = self.book
             book.update(self.view_since(-1, full=True), own.version)
+            if own.subscriptions_at is not None:
+                book.enforce_subscription_rules(own.version)
             self.book = book
 
     def _forget_keys(self, name: str) -> None:

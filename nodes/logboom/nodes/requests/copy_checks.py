@@ -1,6 +1,6 @@
 """The check of copies that users send to topics of retries and dead letters.
 
-Whoever may read a group, or the topic of a subscription, may send copies to its retries. Each has to
+Whoever may read a group, or use a subscription, may send copies to its retries. Each has to
 be what it says: a copy of that message, by the receipt of a broker that holds it. Without one it is a
 message in the original's name, for which the user needs the right to write the original's topic.
 """

@@ -1,6 +1,6 @@
 """The topics of retries and dead letters of subscriptions, which leaders create for consumers.
 
-Whoever may read a topic has them created, so their shape is not the consumer's choice, and they count
+Whoever may use a subscription has them created, so their shape is not the consumer's choice, and they count
 against its user's quota of topics and queues.
 """
 

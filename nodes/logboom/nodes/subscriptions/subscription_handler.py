@@ -33,6 +33,7 @@ from logboom.nodes.subscriptions.dispatch_events import (
 from logboom.nodes.subscriptions.subscription_service import SubscriptionService, unknown_consumer
 from logboom.nodes.turn import BrokerTurn, Handler, Service
 from logboom.wire.acceptor import PeerSession
+from logboom.wire.access.access_rules import resource_of_subscription
 from logboom.wire.actor import note
 from logboom.wire.errors import (
     GroupError,
@@ -44,6 +45,7 @@ from logboom.wire.errors import (
     UnknownResource,
 )
 from logboom.wire.messages import Ok
+from logboom.wire.names import unknown_subscription_text
 from logboom.wire.stats import Statistics
 from logboom.wire.subscription_messages import (
     NAME_LENGTH,
@@ -186,7 +188,7 @@ def check_replicas(leading: Leadership) -> None:
 
 def no_subscription(topic: str, name: str) -> UnknownResource:
     """UNKNOWN_SUBSCRIPTION."""
-    text = f"topic {topic!r} has no subscription {name!r} in this queue: subscribe to create it"
+    text = unknown_subscription_text(resource_of_subscription(topic, name))
     return UnknownResource(text, "UNKNOWN_SUBSCRIPTION")
 
 
@@ -391,11 +393,12 @@ class SubscriptionAdminHandler(Service):
     """Serves the requests of operators: to describe, move and end subscriptions."""
 
     def __init__(
-        self, access: SubscriptionLookup, service: SubscriptionService, stats: Statistics
+        self, context: BrokerContext, access: SubscriptionLookup, service: SubscriptionService
     ) -> None:
+        self._acceptor = context.acceptor
         self._access = access
         self._service = service
-        self._stats = stats
+        self._stats = context.stats
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of what operators ask."""
@@ -437,7 +440,7 @@ class SubscriptionAdminHandler(Service):
             turn.refuse(peer.address, message.id, error)
 
     def describe(self, peer: PeerSession, message: DescribeSubscriptions, turn: BrokerTurn) -> None:
-        """Describe the subscriptions, by name."""
+        """Describe the subscriptions that the user may see, by name."""
         try:
             replica, leading = self._access.led(message)
             names = self._service.names(replica)
@@ -445,6 +448,9 @@ class SubscriptionAdminHandler(Service):
                 if message.subscription not in names:
                     raise no_subscription(message.topic, message.subscription)
                 names = [message.subscription]
+            sight = self._acceptor.authorizer.sight(peer)
+            if sight is not None:
+                names = [name for name in names if sight.subscription(replica.topic, name)]
             states = [self._state(replica, leading, name, turn) for name in names]
             turn.answer(peer.address, SubscriptionsDescribed(message.id, states))
         except LogboomError as error:

@@ -131,7 +131,7 @@ class SubscriptionService(Service):
         }
 
     def rights_changed(self, turn: BrokerTurn) -> None:
-        """Detach the consumers that may not read their topic any more."""
+        """Detach the consumers that may not use their subscription any more."""
         for served in list(self.served.values()):
             for name, consumer_session in list(served.sessions.items()):
                 held = consumer_session.held

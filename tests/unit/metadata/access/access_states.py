@@ -13,6 +13,7 @@ from logboom.wire.access.access_commands import (
 )
 from logboom.wire.access.access_rules import AccessRule, UserKey, Verb
 from logboom.wire.commands import CommandResult
+from logboom.wire.features import FEATURES
 from tests.unit.metadata.state.states import Tables
 
 ADMIN = AccessRule(True, "admin", "cluster", "cluster")
@@ -32,9 +33,9 @@ def key(label: str, number: int, created_ms: int = 1_000, end_ms: int = 0) -> Us
 class AccessTables(Tables):
     """A cluster whose administrator is root, with key 1; alice has key 2, and no rights."""
 
-    def __init__(self) -> None:
+    def __init__(self, features: int = FEATURES) -> None:
         super().__init__()
-        self.begin()
+        self.begin(features=features)
         self.done(CreateRole("admins"))
         self.done(AddRule("role:admins", ADMIN))
         self.create_user("root", 1, "admins")

@@ -40,7 +40,8 @@ from logboom.wire.access.access_rules import (
     UserKey,
 )
 from logboom.wire.commands import RemoveBroker
-from logboom.wire.features import EARLIEST
+from logboom.wire.features import EARLIEST, SUBSCRIPTION_RIGHTS
+from logboom.wire.operation_commands import RaiseFeatures
 from tests.unit.metadata.access.access_states import (
     ADMIN,
     READ,
@@ -605,3 +606,70 @@ def test_without_users_snapshots_and_entries_are_as_before() -> None:
     twin.restore(tables.state.snapshot())
     assert not twin.cluster.access.used
     assert entry_of("", 0, 0, DeleteUser("x")).format == 6
+
+
+def of_before() -> AccessTables:
+    """A cluster of two roles whose upgrade to rights on subscriptions is not finalized."""
+    tables = AccessTables(features=SUBSCRIPTION_RIGHTS - 1)
+    tables.grant("user:alice", AccessRule(True, "read", "topic", "orders.*"))
+    tables.done(AdmitInitialUsers([InitialUser("boss", public_key(7), administrator=True)], 5))
+    return tables
+
+
+def subscription_rules(tables: AccessTables) -> dict[str, list[str]]:
+    """Holder → its rules on subscriptions."""
+    held = {user.name: user.rules for user in tables.access.users.values()}
+    held |= {role.name: role.rules for role in tables.access.roles.values()}
+    found = {
+        name: [str(r) for r in rules if r.kind == "subscription"] for name, rules in held.items()
+    }
+    return {name: rules for name, rules in found.items() if rules}
+
+
+def test_below_their_level_nothing_is_written_of_rights_on_subscriptions() -> None:
+    tables = of_before()
+    assert subscription_rules(tables) == {}
+    assert tables.access.book.decide("alice", "manage", "subscription", "orders.eu/s").allowed
+
+
+def test_nobody_loses_the_use_of_subscriptions_when_their_rights_come_into_force() -> None:
+    tables = of_before()
+    tables.done(RaiseFeatures(SUBSCRIPTION_RIGHTS, 0))
+    assert subscription_rules(tables) == {
+        "alice": ["allow read subscription orders.*"],
+        ADMINISTRATOR: ["allow manage subscription *", "allow read subscription *"],
+    }
+    decide = tables.access.book.decide
+    assert decide("alice", "read", "subscription", "orders.eu/s").allowed
+    assert not decide("alice", "read", "subscription", "orders/s").allowed
+    assert not decide("alice", "manage", "subscription", "orders.eu/s").allowed
+    assert decide("boss", "manage", "subscription", "orders.eu/s").allowed
+    # It is done once, and a copy by a snapshot decides alike.
+    tables.revoke("user:alice", AccessRule(True, "read", "subscription", "orders.*"))
+    version = tables.state.version
+    tables.done(RaiseFeatures(SUBSCRIPTION_RIGHTS, 0))
+    assert tables.state.version == version
+    twin = StateMachine()
+    twin.restore(tables.state.snapshot())
+    assert not twin.cluster.access.book.decide(
+        "alice", "read", "subscription", "orders.eu/s"
+    ).allowed
+    assert twin.snapshot() == tables.state.snapshot()
+
+
+def test_a_book_that_outlives_a_snapshot_learns_of_the_rights_on_subscriptions() -> None:
+    tables, behind = of_before(), of_before()
+    tables.done(RaiseFeatures(SUBSCRIPTION_RIGHTS, 0))
+    book = behind.access.book
+    behind.state.restore(tables.state.snapshot())
+    assert behind.access.book is book
+    assert not book.decide("alice", "manage", "subscription", "orders.eu/s").allowed
+
+
+def test_an_open_cluster_gets_no_users_by_an_upgrade() -> None:
+    tables = Tables()
+    tables.begin(features=EARLIEST)
+    tables.done(RaiseFeatures(SUBSCRIPTION_RIGHTS, 0))
+    assert not tables.state.cluster.access.used
+    tables.done(AdmitInitialUsers([InitialUser("boss", public_key(7), administrator=True)], 5))
+    assert tables.state.cluster.access.roles[ADMINISTRATOR].rules == sorted(ADMINISTRATOR_RULES)

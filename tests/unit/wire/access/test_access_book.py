@@ -17,7 +17,7 @@ from logboom.wire.access.access_book import (
     RuleIndex,
     decide,
     matches,
-    resource_of_topic,
+    rights_behind,
 )
 from logboom.wire.access.access_rules import (
     AccessRule,
@@ -165,12 +165,9 @@ def test_no_order_of_rules_or_roles_matters(
     # Not even for the reason.
     assert found.decide("alice", *question) == other.decide("alice", *question)
     # And a rule counts the same, whether a user or a role has it.
-    verb, kind, name = question
-    if kind == "topic":
-        verb, kind, name = resource_of_topic(verb, name)
-    assert (
-        found.decide("alice", *question).allowed
-        == decide(held([*own, *one, *two]), verb, kind, name).allowed
+    behind = rights_behind(*question, subscriptions=False)
+    assert found.decide("alice", *question).allowed == all(
+        decide(held([*own, *one, *two]), *right).allowed for right in behind
     )
 
 
@@ -265,7 +262,58 @@ def test_nodes_may_everything_and_only_they() -> None:
 def test_topics_of_groups_and_subscriptions_follow_these(
     verb: Verb, topic: str, resource: tuple[str, str, str]
 ) -> None:
-    assert resource_of_topic(verb, topic) == resource
+    assert rights_behind(verb, "topic", topic, subscriptions=False) == (resource,)
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind", "name", "rights"),
+    [
+        ("read", "topic", "orders", ["read topic orders"]),
+        ("write", "topic", "%RETRY%g", ["read group g"]),
+        ("read", "subscription", "orders/s", ["read subscription orders/s"]),
+        ("manage", "subscription", "orders/a/b", ["manage subscription orders/a/b"]),
+        ("write", "topic", "%RETRY%orders%s", ["read topic orders", "read subscription orders/s"]),
+        (
+            "manage",
+            "topic",
+            "%DLQ%orders%s",
+            ["describe topic orders", "manage subscription orders/s"],
+        ),
+        (
+            "read",
+            "subscription",
+            "%RETRY%orders%s/s",
+            ["read topic orders", "read subscription orders/s"],
+        ),
+        ("manage", "subscription", "%DLQ%g/mine", ["manage group g"]),
+    ],
+)
+def test_subscriptions_have_rights_of_their_own(
+    verb: Verb, kind: ResourceKind, name: str, rights: list[str]
+) -> None:
+    found = rights_behind(verb, kind, name, subscriptions=True)
+    assert [" ".join(right) for right in found] == rights
+
+
+@pytest.mark.parametrize("verb", ["read", "manage", "describe"])
+def test_before_they_have_rights_of_their_own_subscriptions_follow_their_topic(verb: Verb) -> None:
+    needed = "describe" if verb == "describe" else "read"
+    for name in ("orders/s", "%RETRY%orders%s/s"):
+        found = rights_behind(verb, "subscription", name, subscriptions=False)
+        assert found == ((needed, "topic", "orders"),)
+
+
+def test_what_is_remembered_goes_when_subscriptions_get_rights_of_their_own() -> None:
+    book = book_of(
+        UserView("alice", [], rules=[AccessRule(True, "read", "topic", "*")], version=1),
+    )
+    asked: tuple[Verb, ResourceKind, str] = ("manage", "subscription", "orders/s")
+    assert book.decide("alice", *asked).allowed
+    changes = book.changes
+    for version in (7, 9):
+        book.enforce_subscription_rules(version)
+        assert not book.decide("alice", *asked).allowed
+        assert (book.changes, book.changed_at("alice")) == (changes + 1, 7)
 
 
 def test_a_rule_on_all_topics_does_not_reach_the_topics_of_a_group() -> None:

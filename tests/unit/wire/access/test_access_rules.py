@@ -19,6 +19,7 @@ from logboom.wire.access.access_rules import (
     role_name_fault,
     rule_fault,
     user_name_fault,
+    with_subscription_rules,
 )
 
 
@@ -59,7 +60,7 @@ def test_public_keys_are_z85_of_32_bytes() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("verb", VERBS)
 def test_each_kind_has_its_verbs(kind: ResourceKind, verb: Verb) -> None:
-    pattern = "cluster" if kind == "cluster" else "a"
+    pattern = {"cluster": "cluster", "subscription": "a/b"}.get(kind, "a")
     fault = rule_fault(AccessRule(True, verb, kind, pattern))
     assert (fault is None) == (verb in VERBS_OF[kind])
     assert fault is None or all(each in fault for each in VERBS_OF[kind])
@@ -88,6 +89,47 @@ def test_patterns_are_names_and_prefixes_alone(pattern: str, good: bool) -> None
     assert (rule_fault(AccessRule(False, "read", "topic", pattern)) is None) == good
 
 
+@pytest.mark.parametrize(
+    ("pattern", "good"),
+    [
+        ("*", True),
+        ("orders.*", True),
+        ("orders.eu/*", True),
+        ("orders.eu/our bills: à la carte", True),
+        ("%DLQ%g/x", True),
+        ("t" * 127 + "/" + "n" * 120 + "*", True),
+        ("orders.eu", False),
+        ("", False),
+        ("orders.eu/a\n", False),
+        ("t/" + "x" * 255, False),
+    ],
+)
+def test_patterns_of_subscriptions_have_a_topic(pattern: str, good: bool) -> None:
+    fault = rule_fault(AccessRule(True, "read", "subscription", pattern))
+    assert (fault is None) == good
+    assert good or "TOPIC/NAME" in (fault or "")
+
+
+def test_whoever_goes_by_rules_of_topics_gets_those_of_their_subscriptions() -> None:
+    before = [
+        AccessRule(True, "manage", "topic", "orders.*"),
+        AccessRule(True, "read", "topic", "orders.eu"),
+        AccessRule(True, "describe", "topic", "*"),
+        AccessRule(True, "write", "topic", "*"),
+        AccessRule(True, "read", "group", "*"),
+        AccessRule(False, "read", "topic", "orders.us"),
+    ]
+    after = with_subscription_rules(before)
+    assert after == sorted(after)
+    assert {str(rule) for rule in after} - {str(rule) for rule in before} == {
+        "allow manage subscription orders.*",
+        "allow read subscription orders.eu/*",
+        "allow describe subscription *",
+    }
+    assert not [rule for rule in after if rule_fault(rule)]
+    assert with_subscription_rules(after) == after
+
+
 def test_there_is_one_cluster() -> None:
     for pattern, good in (("cluster", True), ("*", True), ("clust*", False), ("mine", False)):
         assert (rule_fault(AccessRule(True, "admin", "cluster", pattern)) is None) == good
@@ -104,4 +146,4 @@ def test_limits_are_not_negative() -> None:
 
 def test_the_rules_of_administrators_are_good() -> None:
     assert [rule_fault(rule) for rule in ADMINISTRATOR_RULES if rule_fault(rule)] == []
-    assert len(ADMINISTRATOR_RULES) == 1 + 3 + 2 + 2
+    assert len(ADMINISTRATOR_RULES) == 1 + 3 + 2 + 2 + 2

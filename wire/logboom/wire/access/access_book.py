@@ -19,6 +19,7 @@ from logboom.wire.access.access_rules import (
     Verb,
     is_node_user,
     principal_of,
+    resource_of_subscription,
 )
 from logboom.wire.names import group_of
 
@@ -40,6 +41,7 @@ class AccessDecision(NamedTuple):
     """The reason in words, for `acl explain` and the audit log."""
 
 
+NO_RULE: Final = AccessDecision(False, None, "", "no rule allows it")
 HeldRule: TypeAlias = tuple[str, AccessRule]
 """A rule and its holder, "user:NAME" or "role:NAME"."""
 
@@ -73,22 +75,43 @@ def decide(rules: Iterable[HeldRule], verb: Verb, kind: ResourceKind, name: str)
         return AccessDecision(False, denying[1], denying[0], f"{denying[0]} has: {denying[1]}")
     if allowing is not None:
         return AccessDecision(True, allowing[1], allowing[0], f"{allowing[0]} has: {allowing[1]}")
-    return AccessDecision(False, None, "", "no rule allows it")
+    return NO_RULE
 
 
-def resource_of_topic(verb: Verb, topic: str) -> tuple[Verb, ResourceKind, str]:
-    """Return what a topic's name stands for: a group's own topics follow the group.
+Right: TypeAlias = tuple[Verb, ResourceKind, str]
+"""A verb on a resource of a kind, by its name."""
 
-    Whoever may read a group may also write its retry and dead-letter topics, as its members do.
-    The topics of a subscription (`%RETRY%topic%name`) follow the topic in the same way.
+
+def rights_behind(
+    verb: Verb, kind: ResourceKind, name: str, *, subscriptions: bool
+) -> Sequence[Right]:
+    """Return the rights that a right on a resource stands for; all of them are needed.
+
+    A group's own topics follow the group: whoever may read it may also write its retry and
+    dead-letter topics, as its members do. The topics of a subscription (`%RETRY%topic%name`) follow
+    the subscription and its topic, and so do subscriptions of such topics. `subscriptions` is False
+    as long as subscriptions have no rights of their own: they follow their topic then.
     """
+    topic = name
+    if kind == "subscription":
+        topic = name.partition("/")[0]
+        if not subscriptions:
+            verb, kind = "describe" if verb == "describe" else "read", "topic"
+    if kind not in ("topic", "subscription"):
+        return ((verb, kind, name),)
     group = group_of(topic)
     if group is None:
-        return verb, "topic", topic
+        return ((verb, kind, topic if kind == "topic" else name),)
     verb = "read" if verb == "write" else verb
-    if "%" in group:
-        return verb, "topic", group.partition("%")[0]
-    return verb, "group", group
+    if "%" not in group:
+        return ((verb, "group", group),)
+    topic, _, owner = group.partition("%")
+    if not subscriptions:
+        return ((verb, "topic", topic),)
+    return (
+        ("read" if verb == "read" else "describe", "topic", topic),
+        (verb, "subscription", resource_of_subscription(topic, owner)),
+    )
 
 
 class RuleIndex:
@@ -133,6 +156,8 @@ class AccessBook:
         self.default_quota = Quota()
         self.changes = 0
         """Grows with every change of a user or role."""
+        self.subscriptions_at: int | None = None
+        """Metadata version as of which rules on subscriptions are in force here; None: they are not."""
         self._members: dict[str, dict[str, None]] = {}
         """Role → its users."""
         self._principals: dict[str, str] = {}
@@ -179,6 +204,14 @@ class AccessBook:
             self._learn(user)
         self.default_quota = view.default_quota
         self.version = version
+
+    def enforce_subscription_rules(self, version: int) -> None:
+        """Decide on subscriptions by rules of their own, from this metadata version on."""
+        if self.subscriptions_at is None:
+            self.subscriptions_at = version
+            self.changes += 1
+            self._decisions.clear()
+            self._cached = 0
 
     def _learn(self, user: UserView) -> None:
         self.changes += 1
@@ -251,9 +284,11 @@ class AccessBook:
         if is_node_user(user):
             return AccessDecision(True, None, "", f"{user!r} is a node of this cluster")
         asked = (verb, kind, name)
-        if kind == "topic":
-            verb, kind, name = resource_of_topic(verb, name)
-        found = decide(self._rules_for(known, kind, name), verb, kind, name)
+        found = NO_RULE
+        for right in self.rights_behind(*asked):
+            found = decide(self._rules_for(known, *right[1:]), *right)
+            if not found.allowed:
+                break
         if len(asked[2]) <= MAX_CACHED_NAME:
             if self._cached >= MAX_CACHED:
                 self._decisions.clear()
@@ -261,6 +296,11 @@ class AccessBook:
             self._decisions.setdefault(user, {})[asked] = found
             self._cached += 1
         return found
+
+    def rights_behind(self, verb: Verb, kind: ResourceKind, name: str) -> Sequence[Right]:
+        """Return the rights that a right stands for here; all of them are needed."""
+        in_force = self.subscriptions_at is not None
+        return rights_behind(verb, kind, name, subscriptions=in_force)
 
     def _rules_for(self, user: UserView, kind: ResourceKind, name: str) -> Iterator[HeldRule]:
         """Yield the rules that a user has, of its own and by its roles, on a resource."""
@@ -286,7 +326,8 @@ class AccessBook:
         if known is None:
             return self.version
         roles = (self.roles.get(name) for name in known.roles)
-        return max([known.version, *(role.version for role in roles if role is not None)])
+        versions = [known.version, *(role.version for role in roles if role is not None)]
+        return max([*versions, self.subscriptions_at or 0])
 
     def quota_of(self, user: str) -> Quota:
         """Return a user's limits, with the default's in place of zeros."""

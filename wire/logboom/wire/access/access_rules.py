@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct
@@ -18,12 +19,13 @@ from msgspec import Struct
 Verb: TypeAlias = Literal["read", "write", "manage", "describe", "admin"]
 """read: consume, join a group. write: produce. manage: create, alter, delete, reset. describe: see
 that it exists, and its state. admin: of the cluster, its nodes, users and rules."""
-ResourceKind: TypeAlias = Literal["topic", "group", "transaction", "cluster"]
+ResourceKind: TypeAlias = Literal["topic", "group", "subscription", "transaction", "cluster"]
 VERBS: Final[tuple[Verb, ...]] = get_args(Verb)
 KINDS: Final[tuple[ResourceKind, ...]] = get_args(ResourceKind)
 VERBS_OF: Final[dict[ResourceKind, tuple[Verb, ...]]] = {
     "topic": ("read", "write", "manage", "describe"),
     "group": ("read", "manage", "describe"),
+    "subscription": ("read", "manage", "describe"),
     "transaction": ("write", "manage", "describe"),
     "cluster": ("describe", "admin"),
 }
@@ -36,6 +38,8 @@ MAX_ROLES: Final = 32
 """Maximum number of roles of a user."""
 MAX_RULES: Final = 1_000
 """Maximum number of rules of one user or role."""
+MAX_SUBSCRIPTION_PATTERN: Final = 256
+"""Characters of a rule's pattern for subscriptions: a topic's name, one of a subscription, / and *."""
 MAX_ACCESS_BYTES: Final = 4 * 1024 * 1024
 """Maximum size of all users and roles together, as they are encoded: some 60,000 rules. A view of
 all of them is one message, and every node holds them in memory."""
@@ -140,7 +144,7 @@ ADMINISTRATOR_RULES: Final = tuple(
             AccessRule(True, "admin", "cluster", CLUSTER),
             *(
                 AccessRule(True, verb, kind, "*")
-                for kind in ("topic", "group", "transaction")
+                for kind in ("topic", "group", "subscription", "transaction")
                 for verb in ("read", "write", "manage")
                 if verb in VERBS_OF[kind]
             ),
@@ -148,6 +152,25 @@ ADMINISTRATOR_RULES: Final = tuple(
     )
 )
 """The rules of the role `administrator`, as it is made."""
+
+
+def resource_of_subscription(topic: str, name: str) -> str:
+    """Return the name of a subscription in rules; no topic has a / in its name."""
+    return f"{topic}/{name}"
+
+
+def with_subscription_rules(rules: Iterable[AccessRule]) -> list[AccessRule]:
+    """Return rules, and those on subscriptions by which their holder goes on as before there were any.
+
+    Who may read a topic may use its subscriptions, who may manage it alter them, who may describe it
+    see them. What is denied needs no further rule: a consumer must be allowed to read the topic, too.
+    """
+    found = set(rules)
+    for rule in rules:
+        if rule.allow and rule.kind == "topic" and rule.verb in VERBS_OF["subscription"]:
+            pattern = rule.pattern if rule.pattern.endswith("*") else f"{rule.pattern}/*"
+            found.add(AccessRule(True, rule.verb, "subscription", pattern))
+    return sorted(found)
 
 
 def principal_of(user: str, key: UserKey) -> str:
@@ -253,9 +276,21 @@ def rule_fault(rule: AccessRule) -> str | None:
         return f"{rule.verb!r} is not a verb of a {rule.kind}: use one of {verbs}"
     if rule.kind == "cluster" and rule.pattern not in (CLUSTER, "*"):
         return f"there is one cluster: give {CLUSTER!r} instead of {rule.pattern[:80]!r}"
+    if rule.kind == "subscription":
+        return _subscription_pattern_fault(rule.pattern)
     if not rule.pattern or not _PATTERN.fullmatch(rule.pattern):
         return (
             f"pattern {rule.pattern[:80]!r} is not allowed: give a whole name, or a prefix that "
             "ends with *, e.g. orders.*"
         )
     return None
+
+
+def _subscription_pattern_fault(pattern: str) -> str | None:
+    named = "/" in pattern or pattern.endswith("*")
+    if named and len(pattern) <= MAX_SUBSCRIPTION_PATTERN and pattern.isprintable():
+        return None
+    return (
+        f"pattern {pattern[:80]!r} is not allowed: give a subscription as TOPIC/NAME, or a prefix "
+        "that ends with *, e.g. orders.eu/* or orders.*"
+    )
