@@ -52,7 +52,7 @@ from tests.sim.breaks.harnesses import (
     verdict,
 )
 from tests.sim.breaks.queues import Patch
-from tests.sim.crowd_scenario import a_crowd_changes_hands, a_crowd_stands_still
+from tests.sim.crowd_scenario import a_crowd_appears, a_crowd_changes_hands, a_crowd_stands_still
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +170,7 @@ BREAKS: Final = (
         Directed(ROLES + "test_q11_a_version_is_reached_though_changes_never_end"),
     ),
     Break("Q11", s.roles_change_all_at_once, Script(a_crowd_changes_hands), thorough=True),
+    Break("Q11", s.answers_look_at_all_news, Script(a_crowd_appears)),
     Break("Q11", s.a_silence_of_all_fences_all, Script(a_crowd_stands_still)),
     Break(
         "Q12",

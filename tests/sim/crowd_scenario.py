@@ -54,6 +54,21 @@ class CrowdScenario:
         self._made += 1
         self._create()
 
+    def appear(self, topics: int, queues: int) -> None:
+        """Ask for so many more topics, all at once."""
+
+        def ask() -> None:
+            for number in range(topics):
+                command = CreateTopic(f"crowd-{number}", queues, 3, TopicConfig(), 1)
+                self.client.propose(command, lambda _result: None)
+
+        self._call(ask)
+
+    def led(self) -> int:
+        """Return how many queues brokers lead, as far as they know."""
+        cores = [self.world.broker(machine.name) for machine in self.world.nodes("broker")]
+        return sum(len(core.queues.led) for core in cores if core is not None)
+
     def _call(self, action: Callable[[], None]) -> None:
         process = self.world.machines["operator"].process
         assert process is not None
@@ -151,5 +166,14 @@ def a_crowd_stands_still() -> None:
     """All brokers of a starved cluster stand still for longer than a session."""
     crowd = starved(TOPICS, 100.0)
     crowd.pause_brokers(4.0)
+    crowd.run(5.0)
+    crowd.keep_sessions()
+
+
+def a_crowd_appears() -> None:
+    """Thousands of queues are created at once, while all are so slow that to open them takes seconds."""
+    crowd = starved(1, 80.0, 10.0)
+    crowd.appear(20, 256)
+    crowd.until("queues that appear at once are led", UP_S, lambda: crowd.led() >= 20 * 256)
     crowd.run(5.0)
     crowd.keep_sessions()

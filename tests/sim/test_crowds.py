@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.sim.crowd_scenario import TOPICS, starved
+from tests.sim.crowd_scenario import TOPICS, a_crowd_appears, starved
 from tests.thorough import few_of
 
 SIZES: Final = ((TOPICS, 100.0), (2_500, 10.0))
@@ -52,3 +52,7 @@ def test_a_cluster_that_could_not_recover_is_whole_once_the_load_has_gone() -> N
     crowd.run(20.0)
     crowd.slow_down(10.0)
     crowd.until("a cluster is whole once the load has gone", WHOLE_S, crowd.whole)
+
+
+def test_queues_that_appear_at_once_cost_no_broker_its_session() -> None:
+    a_crowd_appears()

@@ -54,12 +54,13 @@ class ReplicaRoles(Service):
         """Those that the delisted replicas have outlived."""
         self._applied = context.applied
         self._on_applied = on_applied
-        self._pending: dict[str, None] = {}
-        """Topics whose queues have yet to get their roles, in the order of their changes."""
+        self._pending: dict[str, int] = {}
+        """Topics whose queues have yet to get their roles, in the order of their changes, and the first
+        queue that has none yet."""
         self._pending_version = -1
         """Version that is reached once these have them."""
         self._later: dict[str, None] = {}
-        """Topics that have changed since, other than those that are pending."""
+        """Topics that have changed since, other than those that are pending as a whole."""
         self._worked = False
         """True if this turn has done a slice."""
         self._queues = context.queues
@@ -168,14 +169,14 @@ class ReplicaRoles(Service):
             self._recoveries = self._routes.recoveries
             self._delisted.clear()
         if self._pending:
-            self._later.update((name, None) for name in names if name not in self._pending)
+            self._later.update((name, None) for name in names if self._pending.get(name) != 0)
         else:
             self._begin(names)
         self._advance(turn)
 
     def _begin(self, names: Iterable[str]) -> None:
         """Let the queues of these topics get their roles next, after which all have this version's."""
-        self._pending = dict.fromkeys(names)
+        self._pending = dict.fromkeys(names, 0)
         self._pending_version = self._routes.version
 
     def _advance(self, turn: BrokerTurn) -> None:
@@ -183,35 +184,45 @@ class ReplicaRoles(Service):
         if self._worked and self._pending:
             return
         self._worked = True
-        slice_, left = self._take_slice()
-        if not left:
+        slice_, whole = self._take_slice()
+        if not self._pending:
             # Before the last ones get their roles, which are under this lease.
-            whole = not self._later
-            self._applied.reach(self._routes.version if whole else self._pending_version)
+            reached = self._pending_version if self._later else self._routes.version
+            self._applied.reach(reached)
             later, self._later = self._later, {}
             self._begin(later)
-        for name in slice_:
+        for name, queues in slice_.items():
             topic = self._routes.topics.get(name)
             if topic is not None:
-                self._apply_topic(topic, turn)
+                self._apply_topic(topic, queues, turn)
                 continue
             for replica in self._queues.held(name) if self._may_follow else ():
                 self._end(replica, turn)
-        self._on_applied(slice_, turn)
+        self._on_applied(whole, turn)
 
-    def _take_slice(self) -> tuple[list[str], bool]:
-        """Take the topics of one slice; return them, and whether there are more."""
-        names: list[str] = []
+    def _take_slice(self) -> tuple[dict[str, range], list[str]]:
+        """Take the queues of one slice, by topic; return them, and the topics that are done with it."""
+        slice_: dict[str, range] = {}
         room = QUEUES_AT_ONCE
-        for name in self._pending:
+        for name, first in self._pending.items():
             if room <= 0:
                 break
             topic = self._routes.topics.get(name)
-            room -= max(1, len(self._queues.held(name) if topic is None else topic.queues))
-            names.append(name)
-        for name in names:
-            del self._pending[name]
-        return names, bool(self._pending)
+            count = len(self._queues.held(name) if topic is None else topic.queues)
+            # A deleted topic goes as a whole, and so do the roles of a compacted one: its followers
+            # must know that they lack copies before they report a position (Q3).
+            parts = topic is not None and not topic.config.compaction
+            slice_[name] = range(first, min(count, first + room) if parts else count)
+            room -= max(1, len(slice_[name]))
+        whole: list[str] = []
+        for name, queues in slice_.items():
+            topic = self._routes.topics.get(name)
+            if topic is not None and queues.stop < len(topic.queues):
+                self._pending[name] = queues.stop
+            else:
+                del self._pending[name]
+                whole.append(name)
+        return slice_, whole
 
     def _sweep(self, turn: BrokerTurn) -> None:
         """Remove the queues that were deleted in the meantime.
@@ -247,13 +258,14 @@ class ReplicaRoles(Service):
             # Another topic may have its name now.
             self._queues.unname(replica)
 
-    def _apply_topic(self, topic: TopicView, turn: BrokerTurn) -> None:
+    def _apply_topic(self, topic: TopicView, queues: range, turn: BrokerTurn) -> None:
         for older in self._queues.held(topic.name):
             if older.topic_id != topic.id:
                 # The topic was deleted and created again under the same name, possibly with fewer
                 # queues.
                 self._end(older, turn)
-        for number, view in enumerate(topic.queues):
+        for number in queues:
+            view = topic.queues[number]
             replica = self._queues.replicas.get((topic.id, number))
             if self._me in view.replicas:
                 if replica is not None and replica.key in self._delisted:

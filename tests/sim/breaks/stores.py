@@ -26,7 +26,7 @@ from logboom.nodes.log import index, index_rows
 from logboom.nodes.log.keys import Position
 from logboom.nodes.replica import replica
 from logboom.nodes.replica_roles import ReplicaRoles
-from logboom.nodes.replication import loss_reports
+from logboom.nodes.replication import loss_reports, replicate_handler
 from logboom.wire.actor import Synced
 from tests.sim.world.process import Process
 
@@ -86,6 +86,11 @@ def leases_never_end(patch: Patch) -> None:
 def roles_change_all_at_once(patch: Patch) -> None:
     """Q11: a broker gives thousands of queues their roles in one turn, without a heartbeat."""
     patch.setattr(replica_roles, "QUEUES_AT_ONCE", 1 << 30)
+
+
+def answers_look_at_all_news(patch: Patch) -> None:
+    """Q11: a leader looks at everything that a follower may have to be told in each turn."""
+    patch.setattr(replicate_handler, "GATHERED_AT_ONCE", 1 << 30)
 
 
 def a_silence_of_all_fences_all(patch: Patch) -> None:

@@ -81,6 +81,7 @@ CONSTANTS: Final[Mapping[str, tuple[int, ...]]] = {
     NODES + "replication.isr.ROOM": BYTES,
     NODES + "replica_roles.QUEUES_AT_ONCE": FEW,
     NODES + "replication.replica_fetcher.NAMED_AT_ONCE": FEW,
+    NODES + "replication.replicate_handler.GATHERED_AT_ONCE": FEW,
     NODES + "replication.scrub.NOTE_EVERY": BYTES,
     NODES + "replication.scrub.TURN_BYTES": BYTES,
     NODES + "requests.pulling.MOST_BYTES": BYTES,

@@ -316,6 +316,31 @@ def test_q11_a_version_is_reached_though_changes_never_end() -> None:
     assert len(rig.broker.queues.led) == 20
 
 
+def test_a_topic_with_many_queues_gets_their_roles_in_slices() -> None:
+    rig = Rig()
+    led = QueueView([ME], ME, 1, 1, [ME], [])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica_roles, "QUEUES_AT_ONCE", 4)
+        rig.publish(TopicView("t", 10, TopicConfig(), [led] * 10, 1))
+        assert len(rig.broker.queues.led) == 4
+        # It is deleted meanwhile, and there is another one of its name, with fewer queues.
+        rig.publish(TopicView("t", 11, TopicConfig(), [led] * 2, 2))
+        rig.settle()
+    assert set(rig.broker.queues.replicas) == set(rig.broker.queues.led) == {(11, 0), (11, 1)}
+    assert rig.broker.context.applied.version == rig.broker.routes.version
+
+
+def test_q3_a_compacted_topic_gets_all_its_roles_in_one_turn() -> None:
+    rig = Rig()
+    view = QueueView([ME, "broker-2"], "broker-2", 1, 1, ["broker-2"], [])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica_roles, "QUEUES_AT_ONCE", 4)
+        rig.publish(TopicView("t", 10, TopicConfig(compaction=True), [view] * 10, 1))
+        replicas = list(rig.broker.queues)
+        assert len(replicas) == 10
+        assert all(each.compaction.on for each in replicas)
+
+
 def test_deleted_topics_with_many_queues_go_in_slices() -> None:
     rig = Rig()
     led = QueueView([ME], ME, 1, 1, [ME], [])

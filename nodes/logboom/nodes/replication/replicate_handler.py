@@ -7,7 +7,8 @@ agree, it counts as on the follower's disk; otherwise the answer says where to t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
@@ -27,6 +28,8 @@ from logboom.wire.stats import Statistics
 
 UNSERVED: Final = (Position(0, -1), -1)
 """HW and start for a follower that was sent nothing yet."""
+GATHERED_AT_ONCE: Final = 256
+"""Queues with possible news that one answer looks at; some milliseconds. More go into the next ones."""
 UNHEARD_S: Final = 1.2
 """Seconds of silence after which a follower counts as unheard; more than two of its long polls."""
 
@@ -69,6 +72,8 @@ class FetchSession:
         """When news of HWs alone is sent; infinity if there is none."""
         self.withheld = False
         """True if entries of a move wait for the budget."""
+        self.passed = 0
+        """Queues among the news that were looked at in a row without anything to send."""
         self.waited = ThrottledTime(stats)
 
 
@@ -286,6 +291,8 @@ class ReplicateHandler(Service):
 
     def _due(self, follower: FetchSession, deadline: float) -> float:
         """Return when a held request is to be looked at."""
+        if follower.passed:
+            return float("-inf")
         due = min(deadline, follower.hw_news_at)
         return min(due, self._budgets[follower.broker].due()) if follower.withheld else due
 
@@ -335,15 +342,18 @@ class ReplicateHandler(Service):
     ) -> tuple[list[QueueAnswer], list[Frame], bool]:
         """Collect the pending answers and their frames.
 
-        The flag is true if any answer carries more than a high-watermark update. What moves has
-        room of its own, so that the others find theirs as if nothing moved.
+        The flag is true if any answer carries more than a high-watermark update, or there are more than
+        one answer holds. What moves has room of its own, so that the others find theirs as if nothing
+        moved.
         """
         answers: list[QueueAnswer] = []
         frames: list[Frame] = []
         room, urgent = max(1, max_bytes), False
         first = True
         """No entry of a queue that does not move was found yet."""
-        for key in list(follower.news):
+        looked = list(islice(follower.news, GATHERED_AT_ONCE))
+        more = len(follower.news) - len(looked)
+        for key in looked:
             fetch = follower.fetches.get(key)
             if fetch is None:
                 del follower.news[key]
@@ -379,7 +389,19 @@ class ReplicateHandler(Service):
                     room -= 0 if moving else sum(map(len, copies.frames))
             elif complete and fetch.asked.lacks is None:
                 del follower.news[key]
-        return answers, frames, urgent
+        self._pass_over(follower, looked if more and not answers else ())
+        return answers, frames, urgent or (more > 0 and bool(answers))
+
+    @staticmethod
+    def _pass_over(follower: FetchSession, waiting: Sequence[QueueKey]) -> None:
+        """Let those that have nothing to send, such as moves without room, wait behind the others."""
+        for key in waiting:
+            if key in follower.news:
+                del follower.news[key]
+                follower.news[key] = None
+        follower.passed += len(waiting)
+        if not waiting or follower.passed >= len(follower.news):
+            follower.passed = 0
 
     def _moved(
         self, replica: Replica, asked: FollowerPosition, moves: _MoveRoom

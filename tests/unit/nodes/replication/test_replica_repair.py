@@ -301,6 +301,7 @@ def test_reports_of_many_queues_are_made_in_parts() -> None:
 def test_a_suspect_broker_reports_its_tails_in_parts() -> None:
     first = Rig(scrub_bytes_per_s=0)
     first.lead(queues=1024)
+    first.settle()
     first.storage.suspect = True
     rig = Rig(first.storage, incarnation="two", scrub_bytes_per_s=0)
     sizes = []

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logboom.nodes.log.keys import Position
+from logboom.nodes.replication import replicate_handler
 from logboom.wire.errors import LogboomError
 from logboom.wire.messages import FollowerPosition, QueueAnswer, Replicated
+from logboom.wire.view import QueueView, TopicConfig, TopicView
 from tests.thorough import examples
 from tests.unit.nodes.rig import ME, Peer, Rig, batch, fetch, produce
 
@@ -293,3 +295,77 @@ def test_an_older_process_of_a_broker_counts_for_nothing() -> None:
         two.answer()
     assert caught.value.code == "FENCED"
     assert rig.replica().hw == Position(0)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 4])
+def test_an_answer_looks_at_some_queues_and_the_next_ones_at_the_others(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(replicate_handler, "GATHERED_AT_ONCE", at_once)
+    rig, two = leader(queues=5)
+    for queue in range(5):
+        rig.client().ask(produce("leader", queue=queue), [batch(1)])
+    two.ask(fetch(0, *[(Position(0), -1)] * 5))
+    got: set[int] = set()
+    for number in range(1, 20):
+        answers = told(two)
+        assert len(answers) <= at_once, "sent at once, since there are more"
+        got |= {answer.queue for answer in answers if answer.frames}
+        if len(got) == 5:
+            break
+        request = fetch(number)
+        request.queues = [
+            FollowerPosition(1, answer.queue, 1, 1, 0, 1) for answer in answers if answer.frames
+        ]
+        two.ask(request)
+    assert got == {*range(5)}
+
+
+def test_what_finds_no_room_keeps_nobody_waiting_and_nothing_spins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replicate_handler, "GATHERED_AT_ONCE", 2)
+    rig = Rig()
+    rig.lead(isr=(ME,), replicas=BOTH, adding=["broker-2"], queues=5)
+    for queue in range(5):
+        rig.client().ask(produce("leader", queue=queue), [batch(1)])
+    two = rig.follower()
+    request = fetch(0, *[(Position(0), -1)] * 5)
+    number = 0
+    while number < 10:
+        # It has no room for what moves, and hears of the HWs alone.
+        request.moving_bytes = 0
+        two.ask(request)
+        if not two.replies:
+            break
+        assert not any(answer.frames for answer in told(two))
+        number += 1
+        request = fetch(number)
+    assert number < 10
+    turns = 0
+    while (at := rig.broker.deadline()) is not None and at <= rig.mono:
+        rig.turn()
+        turns += 1
+        assert turns < 10, "all were looked at"
+    # One that does not move follows.
+    led = QueueView([*BOTH], ME, 1, 1, [ME], [], ["broker-2"])
+    rig.publish(
+        TopicView("flights", 1, TopicConfig(retention_ms=-1), [led] * 5, rig.version + 1),
+        TopicView(
+            "other", 2, TopicConfig(), [QueueView([*BOTH], ME, 1, 1, [*BOTH], [])], rig.version + 1
+        ),
+    )
+    two.taken()
+    request = fetch(number + 1)
+    request.moving_bytes = 0
+    request.queues = [FollowerPosition(2, 0, 1, 0, 0, -1)]
+    two.ask(request)
+    rig.client().ask(produce("leader", topic="other"), [batch(1)])
+    rig.settle(0.01)
+    sent = [
+        answer
+        for reply in two.replies
+        if isinstance(reply.message, Replicated)
+        for answer in reply.message.answers
+    ]
+    assert [answer.topic_id for answer in sent if answer.topic_id == 2]
