@@ -131,8 +131,8 @@ class BrokerParts:
         copies = CopyChecker(context, self._signer)
         self._producers = ProducerShares(context, self.replicate_handler)
         self.produce_handler = ProduceHandler(context, copies, self._producers, refusal, appended)
-        prover = OwnerProver(cluster_key)
-        self.pull_handler = PullHandler(context, self.repair, prover, self.compactor.broken)
+        self._prover = OwnerProver(cluster_key)
+        self.pull_handler = PullHandler(context, self.repair, self._prover, self.compactor.broken)
         self.release_scheduler = ReleaseScheduler(context, appended, found)
         self.decision_executor = DecisionExecutor(context, self.release_scheduler, appended, found)
         self.decisions = context.make_proposals("decisions", DECISIONS_AT_ONCE)
@@ -147,7 +147,7 @@ class BrokerParts:
             self.subscriptions.keep_attached,
         )
         self.acceptor.postpones = self.throttle.postpones
-        self.coordinator = GroupCoordinator(context, self.pull_handler, prover)
+        self.coordinator = GroupCoordinator(context, self.pull_handler, self._prover)
         self.roles = ReplicaRoles(
             context,
             self.produce_handler,
@@ -173,6 +173,7 @@ class BrokerParts:
         self.acceptor.take_cluster_keys(keys)
         self.context.links.identity.take_cluster_keys(keys)
         self._signer.take_cluster_keys(keys)
+        self._prover.take_cluster_keys(keys)
 
     def _make_maintenance(self) -> Maintenance:
         context, handler, fetchers = self.context, self.replicate_handler, self.fetchers

@@ -42,3 +42,14 @@ def test_what_is_no_proof_proves_nothing(cut: bytes) -> None:
 @pytest.mark.parametrize("key", [b"", b"another key"])
 def test_others_cannot_make_one(key: bytes) -> None:
     assert not PROVER.proves(OwnerProver(key).prove(*OWNED), *OWNED)
+
+
+def test_while_the_key_is_changed_both_count() -> None:
+    old, new = OwnerProver(b"old"), OwnerProver(b"new")
+    old.take_cluster_keys((b"old", b"new"))
+    new.take_cluster_keys((b"new", b"old"))
+    assert old.prove(*OWNED) != new.prove(*OWNED)
+    assert old.proves(new.prove(*OWNED), *OWNED)
+    assert new.proves(old.prove(*OWNED), *OWNED)
+    new.take_cluster_keys((b"new",))
+    assert not new.proves(old.prove(*OWNED), *OWNED)
