@@ -10,9 +10,11 @@ from typing import Any, Final
 
 import pytest
 
+from logboom.metadata.duties import leader_duties
 from logboom.metadata.name_server import NameServer
 from logboom.nodes.broker import Broker
 from logboom.wire.actor import Core
+from logboom.wire.features import FEATURES, SUBSCRIPTION_RIGHTS
 from tests.sim.cast.access_guest import KEEPER, Access, public_key
 from tests.sim.cast.operators import Operators
 from tests.sim.hunting import ROT, hunt
@@ -60,7 +62,10 @@ class AccessScenario(Scenario):
         self.keys = Keys()
         workers = [producer.name for producer in self.producers] + ["reader-1", "reader-2"]
         rng = random.Random(f"access of {seed}")
-        self.access = Access(self.world, self._endpoints, rng, self.keys, self.faults.hand, workers)
+        self._level = rng.choice((FEATURES, SUBSCRIPTION_RIGHTS - 1))
+        self.access = Access(
+            self.world, self._endpoints, rng, self.keys, self.faults.hand, workers, self._level
+        )
         self.guests.append(self.access)
         self.world.network.doorkeeper = self._admission
         self._prepared = False
@@ -86,6 +91,7 @@ class AccessScenario(Scenario):
         """All acts, while every decision is looked at; raises `Failed`."""
         with pytest.MonkeyPatch.context() as patch:
             self.access.watch.look_on(patch)
+            patch.setattr(leader_duties, "FEATURES", self._level)
             return super().run()
 
     def come_up(self) -> None:

@@ -40,6 +40,7 @@ COUNTED = (
     "access: RemoveUserKey",
     "access: EndUserKeys",
     "access: DeleteUser",
+    "access: RaiseFeatures",
 )
 """What must have happened at least once over these: else they prove nothing."""
 

@@ -172,11 +172,21 @@ def readers_use_all_subscriptions(patch: Patch) -> None:
     """A8: whoever may read a topic uses, moves and ends all of its subscriptions."""
     rights_behind = access_book.rights_behind
 
-    def by_topic(*right: Any, subscriptions: bool) -> Sequence[access_book.Right]:
-        assert subscriptions
+    def by_topic(*right: Any, **_level: bool) -> Sequence[access_book.Right]:
         return rights_behind(*right, subscriptions=False)
 
     patch.setattr(access_book, "rights_behind", by_topic)
+
+
+def decisions_outlive_the_upgrade(patch: Patch) -> None:
+    """A8: what was decided once on a subscription is not decided again when rules on these come."""
+
+    def enforced(self: AccessBook, version: int) -> None:
+        if self.subscriptions_at is None:
+            self.subscriptions_at = version
+            self.changes += 1
+
+    patch.setattr(AccessBook, "enforce_subscription_rules", enforced)
 
 
 _CLOCK = [0]

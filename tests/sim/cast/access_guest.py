@@ -27,7 +27,10 @@ from logboom.wire.access.access_commands import (
 from logboom.wire.access.access_rules import AccessRule, UserKey, node_user
 from logboom.wire.actor import Call
 from logboom.wire.commands import AnyCommand, CommandResult, CreateTopic
+from logboom.wire.errors import LogboomError
+from logboom.wire.features import FEATURES, SUBSCRIPTION_RIGHTS
 from logboom.wire.hello import Identity
+from logboom.wire.messages import AnyMessage, FinalizeUpgrade
 from tests.sim.cast.access_thief import Thief
 from tests.sim.cast.forger import Forger
 from tests.sim.cast.visitor import KEPT, TOPICS, Visitor
@@ -112,9 +115,12 @@ class Access:
         keys: dict[str, str],
         hand: Hand,
         workers: Sequence[str],
+        level: int,
     ) -> None:
         """`keys`: machine → public key; new keys of visitors are put here. `workers`: machines whose
-        users may all that producers and readers do, from before to after everything else."""
+        users may all that producers and readers do, from before to after everything else. `level`:
+        the features level that the cluster begins with."""
+        self._level = level
         self._world = world
         self._rng = rng
         self._keys = keys
@@ -183,6 +189,8 @@ class Access:
     def _first_rules(self) -> list[AccessRule]:
         wide = [rule for rule in RULES if rule.allow and rule.pattern.endswith("*")]
         of_subscriptions = [rule for rule in wide if rule.kind == "subscription"]
+        if self._level < SUBSCRIPTION_RIGHTS:
+            wide = of_subscriptions = [rule for rule in wide if rule.kind == "topic"]
         found = self._rng.choices(wide, k=5) + self._rng.choices(of_subscriptions, k=2)
         return list(dict.fromkeys(found))
 
@@ -214,6 +222,8 @@ class Access:
     def begin(self) -> None:
         """Visitors work, and rights change."""
         self._working = True
+        if self._level < FEATURES:
+            self._world.scheduler.after(self._rng.uniform(2, 10), self._finalize)
         for name, visitor in self._visitors.items():
             self._call(name, visitor.start)
         self._thief.begin()
@@ -244,6 +254,8 @@ class Access:
         """What `settled` waits for."""
         if self._asking:
             return "the keeper waits for the outcome of a change"
+        if self._level < FEATURES:
+            return "the upgrade is not finalized"
         if self._renewing:
             return "a node waits for its new key"
         if self._older_disk_due:
@@ -278,6 +290,18 @@ class Access:
         self.ledger.compare()
 
     # -- one change -------------------------------------------------------------------------
+
+    def _finalize(self) -> None:
+        """Raise the features level, however many tries it takes until all nodes were heard."""
+
+        def answered(answer: AnyMessage | None, _error: LogboomError | None) -> None:
+            if answer is None:
+                self._world.scheduler.after(0.5, self._finalize)
+            else:
+                self._level = FEATURES
+
+        upgrade = FinalizeUpgrade(0, 1_000, FEATURES)
+        self._call(KEEPER, partial(self._keeper.operate, upgrade, answered))
 
     def _silence(self) -> None:
         """No name server hears another: nobody leads, and no change is decided."""

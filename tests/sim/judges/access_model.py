@@ -30,7 +30,8 @@ from logboom.wire.access.access_commands import (
 )
 from logboom.wire.access.access_rules import MAX_KEYS, AccessRule, UserKey
 from logboom.wire.base import Command
-from logboom.wire.commands import RemoveBroker
+from logboom.wire.commands import NewTerm, RemoveBroker
+from logboom.wire.operation_commands import RaiseFeatures
 
 Need: TypeAlias = tuple[str, str, str]
 """(verb, kind, name): what a request asks for."""
@@ -49,6 +50,8 @@ ADMINISTRATORS_MAY: Final = frozenset(
         AccessRule(True, "manage", "transaction", "*"),
     }
 )
+OWN_RIGHTS: Final = 3
+"""The features level from which on subscriptions have rights of their own."""
 _RETRIES: Final = re.compile(r"%(?:RETRY|DLQ)%(?P<owner>[^%]+)(?P<subscription>%.*)?")
 
 
@@ -86,6 +89,8 @@ class Standing:
 
     people: Mapping[str, Person] = field(default_factory=dict)
     roles: Mapping[str, frozenset[AccessRule]] = field(default_factory=dict)
+    level: int = 0
+    """The features level."""
 
     def owner(self, public: str) -> tuple[str, Key] | None:
         """Who connects with a key."""
@@ -106,7 +111,7 @@ class Standing:
         if user.startswith("node:"):
             return True
         rules = set(person.rules).union(*(self.roles[role] for role in person.roles))
-        return all(_allowed(rules, each) for each in _followed(need))
+        return all(_allowed(rules, each) for each in _followed(need, self.level))
 
 
 def _allowed(rules: set[AccessRule], need: Need) -> bool:
@@ -118,16 +123,20 @@ def _allowed(rules: set[AccessRule], need: Need) -> bool:
     return verb in allowed or (verb == "describe" and bool(allowed))
 
 
-def _followed(need: Need) -> list[Need]:
+def _followed(need: Need, level: int) -> list[Need]:
     """What a topic of the system's own stands for: a group's follow it, those of a subscription that and
-    its topic; who reads there also writes."""
+    its topic; who reads there also writes. Below level 3 subscriptions are their topic's."""
     verb, kind, name = need
+    if kind == "subscription" and level < OWN_RIGHTS:
+        return [("describe" if verb == "describe" else "read", "topic", name.split("/")[0])]
     found = _RETRIES.fullmatch(name) if kind == "topic" else None
     if found is None:
         return [need]
     verb = "read" if verb == "write" else verb
     if not found["subscription"]:
         return [(verb, "group", found["owner"])]
+    if level < OWN_RIGHTS:
+        return [(verb, "topic", found["owner"])]
     named = found["owner"] + "/" + found["subscription"][1:]
     of_topic = "read" if verb == "read" else "describe"
     return [(of_topic, "topic", found["owner"]), (verb, "subscription", named)]
@@ -174,12 +183,13 @@ class AccessModel:
         """A command was accepted at this time of the log, and led to this version."""
         now = self.newest
         people, roles = dict(now.people), dict(now.roles)
-        _Change(version, clock_ms, self._admitted, people, roles).make(command)
-        if (people, roles) == (now.people, now.roles):
+        change = _Change(version, clock_ms, self._admitted, people, roles, now.level)
+        change.make(command)
+        if (people, roles, change.level) == (now.people, now.roles, now.level):
             return
         assert version > self.version, f"{command} led to {version} after {self.version}"
         self._versions.append(version)
-        self._standings.append(Standing(people, roles))
+        self._standings.append(Standing(people, roles, change.level))
 
 
 @dataclass(slots=True)
@@ -191,6 +201,7 @@ class _Change:
     admitted: set[str]
     people: dict[str, Person]
     roles: dict[str, frozenset[AccessRule]]
+    level: int
 
     def make(self, command: Command) -> None:
         """Change people and roles as the command says."""
@@ -227,6 +238,8 @@ class _Change:
                 self._set_rules(command.holder, lambda rules: rules | {command.rule})
             case RemoveRule():
                 self._set_rules(command.holder, lambda rules: rules - {command.rule})
+            case NewTerm(features=level) | RaiseFeatures(level=level):
+                self._raise(level)
             case RemoveBroker(broker=node) | ForgetNameServer(name_server=node):
                 people.pop(f"node:{node}", None)
             case _:
@@ -254,9 +267,23 @@ class _Change:
         if user.administrator:
             before = self.roles.get(ADMINISTRATOR, frozenset())
             barring = {r for r in before if not r.allow and r.kind == "cluster"}
-            self.roles[ADMINISTRATOR] = (before - barring) | ADMINISTRATORS_MAY
+            may = {
+                r
+                for r in ADMINISTRATORS_MAY
+                if self.level >= OWN_RIGHTS or r.kind != "subscription"
+            }
+            self.roles[ADMINISTRATOR] = (before - barring) | may
             known = replace(known, roles=known.roles | {ADMINISTRATOR})
         self.people[user.name] = known
+
+    def _raise(self, level: int) -> None:
+        """Whoever has rules on topics gets them for the subscriptions of these, once."""
+        if self.level < OWN_RIGHTS <= level:
+            for name, person in self.people.items():
+                self.people[name] = replace(person, rules=_with_subscriptions(person.rules))
+            for name, rules in self.roles.items():
+                self.roles[name] = _with_subscriptions(rules)
+        self.level = max(self.level, level)
 
     def _set_rules(
         self, holder: str, change: Callable[[frozenset[AccessRule]], frozenset[AccessRule]]
@@ -267,6 +294,14 @@ class _Change:
         else:
             person = self.people[name]
             self.people[name] = replace(person, rules=change(person.rules))
+
+
+def _with_subscriptions(rules: frozenset[AccessRule]) -> frozenset[AccessRule]:
+    return rules | {
+        AccessRule(True, rule.verb, "subscription", re.sub(r"([^*])$", r"\1/*", rule.pattern))
+        for rule in rules
+        if rule.allow and rule.kind == "topic" and rule.verb != "write"
+    }
 
 
 def _with_room(keys: tuple[Key, ...]) -> tuple[Key, ...]:

@@ -24,6 +24,7 @@ from logboom.wire.commands import (
     CreateTopic,
     DeleteTopic,
     FenceBroker,
+    NewTerm,
     RemoveBroker,
     StepDown,
 )
@@ -49,6 +50,7 @@ from logboom.wire.messages import (
     WatchResult,
     Welcome,
 )
+from logboom.wire.operation_commands import RaiseFeatures
 from logboom.wire.subscription_messages import (
     AlterSubscription,
     DescribeSubscriptions,
@@ -75,7 +77,10 @@ _PULLED: Final = b"\xa6pulled"
 _GROUPS: Final = b"\xacgroups"
 _SUBSCRIPTIONS: Final = b"\xb6subscr"
 _WATCH_RESULT: Final = b"\xabwatchr"
-_CHANGES: Final = (*AccessCommand.__args__, RemoveBroker, ForgetNameServer)
+_CHANGES: Final = (
+    *AccessCommand.__args__,
+    *(RemoveBroker, ForgetNameServer, NewTerm, RaiseFeatures),
+)
 
 
 class _Opened(NamedTuple):

@@ -19,7 +19,8 @@ from logboom.wire.access.access_commands import (
 )
 from logboom.wire.access.access_rules import KINDS, AccessRule, ResourceKind, UserKey, Verb
 from logboom.wire.base import Command
-from tests.sim.judges.access_model import AccessModel, Need
+from logboom.wire.commands import NewTerm
+from tests.sim.judges.access_model import OWN_RIGHTS, AccessModel, Need
 
 
 def rule(text: str) -> AccessRule:
@@ -37,6 +38,7 @@ class Book:
         self.model = AccessModel()
         self.clock_ms = 1_000
         self.version = 0
+        self.take(NewTerm(1, "name-1", "cluster", 0, OWN_RIGHTS))
         self.take(CreateUser("ann", [UserKey("one", "K1", 1)], [], 1))
         self.take(CreateUser("bob", [UserKey("one", "K2", 1)], [], 1))
         for text in rules:
