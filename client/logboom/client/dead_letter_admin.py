@@ -129,7 +129,7 @@ class DeadLetterAdmin:
 
         Raises:
             UnknownResource: there is no such owner, or its group was deleted.
-            Forbidden: the user may not manage the group, or the topic of the subscription; or, to give
+            Forbidden: the user may not manage the group or subscription; or, to give
                 another value, may not write the topic of the original.
             OffsetOutOfRange: a chosen one does not exist.
             InvalidRequest: an argument is invalid.

@@ -106,7 +106,7 @@ def receipts(
     """Return the receipts with which brokers take dead letters of this user again.
 
     Raises:
-        Forbidden: the user may not manage the group, or the topic of the subscription.
+        Forbidden: the user may not manage the group or subscription.
     """
     found: dict[QueueOffset, bytes] = {}
     topic = DLQ_PREFIX + owner
