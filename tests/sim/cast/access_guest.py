@@ -28,7 +28,7 @@ from logboom.wire.access.access_rules import AccessRule, UserKey, node_user
 from logboom.wire.actor import Call
 from logboom.wire.commands import AnyCommand, CommandResult, CreateTopic
 from logboom.wire.errors import LogboomError
-from logboom.wire.features import FEATURES, SUBSCRIPTION_RIGHTS
+from logboom.wire.features import FEATURES, IDS_OF_USERS, SUBSCRIPTION_RIGHTS
 from logboom.wire.hello import Identity
 from logboom.wire.messages import AnyMessage, FinalizeUpgrade
 from tests.sim.cast.access_thief import Thief
@@ -227,7 +227,9 @@ class Access:
         for name, visitor in self._visitors.items():
             self._call(name, visitor.start)
         self._thief.begin()
-        self._call(FORGER, self._forger.start)
+        if self._level >= IDS_OF_USERS:
+            # Below that level whoever may write is believed.
+            self._call(FORGER, self._forger.start)
         self._change()
         self._hand.later(self._rng.uniform(2, 12), self._silence)
         self._hand.later(self._rng.uniform(1, 14), self._leave_behind)
