@@ -115,6 +115,9 @@ class NameServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """If true, refusals and management are written to the audit log. (Only the skin reads it.)"""
     audit_folder: str = ""
     """Folder of the audit log. Empty: `data`. (Only the skin reads it.)"""
+    audit_files: int = 4
+    """Files of 8 MiB that are kept of the audit log, and of that of administrators. (Only the skin reads
+    it.)"""
     max_connections_per_address: int = MAX_PER_ADDRESS
     """Connections that one address may have; more are reset. Loopback has no limit. 0: no limit.
     (Only the skin reads it.)"""

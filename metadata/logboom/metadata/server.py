@@ -125,7 +125,11 @@ class NameServerProcess:
                 self.core.stats.histograms["sync"] = self._journal.sync_times
                 self.core.auditor.address_of = self._sockets.ip_address_of
                 folder = Path(self.config.audit_folder or self.config.data)
-                self._audit = AuditFiles(folder, self.config.id) if self.config.audit else None
+                self._audit = (
+                    AuditFiles(folder, self.config.id, self.config.audit_files)
+                    if self.config.audit
+                    else None
+                )
             # Ctrl-C included: release what was opened, and let the error pass.
             except BaseException:
                 self._close_pages()

@@ -87,6 +87,9 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """If true, refusals and management are written to the audit log. (Only the skin reads it.)"""
     audit_folder: str = ""
     """Folder of the audit log. Empty: `data`. (Only the skin reads it.)"""
+    audit_files: int = 4
+    """Files of 8 MiB that are kept of the audit log, and of that of administrators. (Only the skin reads
+    it.)"""
     max_unsynced_bytes: int = 64 * 1024 * 1024
     """Bytes written and not yet on disk above which the node stops reading. (Only the skin reads
     it.)"""

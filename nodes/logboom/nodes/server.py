@@ -137,7 +137,11 @@ class BrokerProcess:
             self._config = fill_advertised(self._config, self._bound)
             self._core = self._make_core()
             folder = Path(self._config.audit_folder or self._config.data)
-            self._audit = AuditFiles(folder, self._config.id) if self._config.audit else None
+            self._audit = (
+                AuditFiles(folder, self._config.id, self._config.audit_files)
+                if self._config.audit
+                else None
+            )
         # This covers Ctrl-C too: the port is released, and the exception continues.
         except BaseException:
             self._sockets.close()

@@ -9,7 +9,8 @@ import pytest
 
 from logboom.wire import audit_file
 from logboom.wire.actor import Instant
-from logboom.wire.audit_file import MAX_FILES, AuditFile
+from logboom.wire.audit_file import DEFAULT_FILES, MOST_FILES, AuditFile, AuditFiles
+from logboom.wire.audit_log import AuditEntry, AuditLog
 from logboom.wire.errors import StartError
 
 NOW = Instant(100.0, 0)
@@ -41,10 +42,32 @@ def test_files_are_turned_over_by_size(tmp_path: Path, monkeypatch: pytest.Monke
         file.write([b"%09d\n" % number], NOW)
     file.close()
     found = sorted(path.name for path in tmp_path.iterdir())
-    assert found == ["audit.log", *(f"audit.log.{n}" for n in range(1, MAX_FILES))]
+    assert found == ["audit.log", *(f"audit.log.{n}" for n in range(1, DEFAULT_FILES))]
     assert {mode_of(path) for path in tmp_path.iterdir()} == {0o600}
     kept = b"".join((tmp_path / name).read_bytes() for name in reversed(found))
     assert kept == b"".join(b"%09d\n" % number for number in range(60, 100))
+
+
+def test_as_many_files_are_kept_as_a_node_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_file, "MAX_FILE_BYTES", 8)
+    files = AuditFiles(tmp_path, "n", 7)
+    log = AuditLog("n")
+    log.begin(NOW)
+    for number in range(20):
+        log.managed(AuditEntry(event="command", verb="admin", request_id=number))
+        files.write(log, NOW)
+    files.close()
+    found = {path.name for path in tmp_path.iterdir()}
+    for name in ("audit.log", "audit-admin.log"):
+        assert {each for each in found if each.startswith(name)} == {
+            name,
+            *(f"{name}.{number}" for number in range(1, 7)),
+        }
+    for wrong in (1, 0, MOST_FILES + 1):
+        with pytest.raises(StartError, match="audit_files"):
+            AuditFiles(tmp_path, "n", wrong)
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

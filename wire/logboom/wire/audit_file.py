@@ -27,8 +27,10 @@ FILE_NAME: Final = "audit.log"
 KEPT_FILE_NAME: Final = "audit-admin.log"
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 """Size from which on a new file is begun."""
-MAX_FILES: Final = 4
+DEFAULT_FILES: Final = 4
 """Files that are kept, the current one included: audit.log, audit.log.1 to .3."""
+MOST_FILES: Final = 1_000
+"""More would take too long to rename."""
 COMPLAINED_EVERY_S: Final = 60.0
 """Seconds between two complaints about a file that cannot be written."""
 WITHOUT_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
@@ -42,15 +44,18 @@ class AuditFiles:
     out.
     """
 
-    def __init__(self, folder: Path, node: str) -> None:
-        """Open the files, or create them.
+    def __init__(self, folder: Path, node: str, files: int = DEFAULT_FILES) -> None:
+        """Open the files, or create them; so many of each are kept.
 
         Raises:
-            StartError: BAD_CONFIG, if the folder cannot be written, except for want of room.
+            StartError: BAD_CONFIG, if the folder cannot be written, except for want of room, or the
+                number is out of range.
         """
-        self._all = AuditFile(folder, node)
+        if not 2 <= files <= MOST_FILES:
+            raise StartError(f"audit_files {files}: give 2 to {MOST_FILES}")
+        self._all = AuditFile(folder, node, files=files)
         try:
-            self._kept = AuditFile(folder, node, KEPT_FILE_NAME)
+            self._kept = AuditFile(folder, node, KEPT_FILE_NAME, files)
         except StartError:
             self._all.close()
             raise
@@ -69,8 +74,10 @@ class AuditFiles:
 class AuditFile:
     """A file of an audit log in a folder."""
 
-    def __init__(self, folder: Path, node: str, name: str = FILE_NAME) -> None:
-        """Open the file, or create it.
+    def __init__(
+        self, folder: Path, node: str, name: str = FILE_NAME, files: int = DEFAULT_FILES
+    ) -> None:
+        """Open the file, or create it; so many are kept, this one included.
 
         Raises:
             StartError: BAD_CONFIG, if the folder cannot be written, except for want of room.
@@ -79,6 +86,7 @@ class AuditFile:
         self.lost = 0
         """Lines that could not be written, since the start."""
         self._node = node
+        self._files = files
         self._untold = 0
         """Lost lines whose number is not in the file yet."""
         self._file, self._size = -1, 0
@@ -152,7 +160,7 @@ class AuditFile:
         """Begin a new file, and drop the oldest."""
         self.close()
         name = self.path.name
-        names = [name, *(f"{name}.{number}" for number in range(1, MAX_FILES))]
+        names = [name, *(f"{name}.{number}" for number in range(1, self._files))]
         for newer, older in reversed([*pairwise(names)]):
             with contextlib.suppress(FileNotFoundError):
                 self.path.with_name(newer).replace(self.path.with_name(older))
