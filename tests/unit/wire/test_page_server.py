@@ -331,7 +331,9 @@ def test_pages_are_encrypted_and_a_renewed_certificate_counts(
 ) -> None:
     for certificate in (FIRST, RENEWED):
         put_pair(tmp_path, certificate)
-        with trusting().wrap_socket(dial(encrypted), server_hostname="127.0.0.1") as connection:
+        with trusting().wrap_socket(
+            dial(encrypted), server_hostname="127.0.0.1", suppress_ragged_eofs=False
+        ) as connection:
             assert connection.getpeercert(binary_form=True) == der(certificate)
             connection.sendall(b"GET /page HTTP/1.1\r\n\r\n")
             answer = b""

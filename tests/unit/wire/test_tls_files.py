@@ -69,11 +69,15 @@ def test_files_that_are_no_certificate_are_named(tmp_path: Path) -> None:
         TlsFiles(tmp_path / "missing.pem", key)
 
 
-def test_nobody_is_asked_for_the_password_of_a_key(tmp_path: Path) -> None:
+def test_a_key_with_a_password_is_refused(tmp_path: Path) -> None:
     cert, key = put_pair(tmp_path)
     key.write_text(
         "-----BEGIN ENCRYPTED PRIVATE KEY-----\n"
-        "MIHeMEkGCSqGSIb3DQEFDTA8MBsGCSqGSIb3DQEFDDAOBAgAAAAAAAAAAAICCAAw\n"
+        "MIHsMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAhJPmPHWdmhrQICCAAw\n"
+        "DAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEEMedEU9G/mwyT94SavicNhoEgZDM\n"
+        "iUIZp94tzZA4tZ8z+hvXv/GBi6P3stVAl+GJVemXKq8lhCwsb0g2c4pPWWhohIEu\n"
+        "Rx9ViiwL3xvTlZgmsdGtnt9uFWxtO7/GzQ4q8ZcF2FatD6qVRtiTgy1xut2iRiAt\n"
+        "or+Y+kvDyOOyzXGvEVLyXTpuitVhm3zoxUgZxIQweoSdaqecS0reici3pabC3g4=\n"
         "-----END ENCRYPTED PRIVATE KEY-----\n"
     )
     with pytest.raises(StartError, match="without a password"):

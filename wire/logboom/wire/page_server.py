@@ -194,7 +194,6 @@ class _Server(socketserver.TCPServer):
     def _serve(self, request: Any, client_address: Any) -> None:
         try:
             if isinstance(request, ssl.SSLSocket):
-                request.settimeout(IDLE_S)
                 request.do_handshake()
             self.finish_request(request, client_address)
             _read_rest(request)
