@@ -14,6 +14,7 @@ from logboom.client.io_thread import IoThread
 from logboom.metadata.server import NameServerProcess
 from logboom.nodes.server import BrokerProcess
 from logboom.wire.actor import Effects, Event, Instant, PeerAddress, Received, Send
+from logboom.wire.cluster_keys import ClusterKeyFile
 from logboom.wire.event_log import EventWriter
 from logboom.wire.log_levels import LogLevels
 from logboom.wire.snapshot_desk import SnapshotDesk
@@ -99,8 +100,8 @@ def bare(skin: type[Any], script: Scripted, turn: str, *words: Any, **more: Any)
 
 
 def test_a_name_server_redials_before_it_sends() -> None:
-    script = Scripted()
-    assert bare(NameServerProcess, script, "_serve", core=script, _audit=None) == ""
+    script, keys = Scripted(), ClusterKeyFile("", b"k" * 32)
+    assert bare(NameServerProcess, script, "_serve", core=script, _audit=None, _key_file=keys) == ""
     assert script.done == [*ORDER, "kick"]
 
 

@@ -142,6 +142,7 @@ def test_a_broker_does_its_own_work() -> None:
     coordinator = desk.core.cluster.groups.by_name["work"].coordinator
     assert coordinator == ALIVE
     desk.rule("alice", "read", "topic", "orders")
+    desk.rule("alice", "read", "subscription", "orders/s")
     own: list[Any] = [
         JoinGroup("work", "m", "", "", "", {"orders": ""}, False, GroupConfig(), epoch, 0),
         retry("%RETRY%work"),

@@ -33,6 +33,7 @@ def test_those_of_many_come_in_slices_and_are_gathered_once_for_all(
 ) -> None:
     rig = Rig()
     rig.lead(queues=3 * LOOKED_PER_STEP)
+    rig.settle()
     clients = [rig.client(f"c{number}") for number in range(5)]
     begun: list[float] = []
     gather = ReplicaRoles.figure_steps

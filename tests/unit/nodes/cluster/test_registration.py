@@ -26,6 +26,7 @@ def test_many_replicas_that_were_opened_are_told_at_once() -> None:
     rig.settle(0.5)
     assert rig.ns.count(Heartbeat) == 0, "few of them wait for the next second"
     rig.lead(2, queues=TOLD_AT_ONCE)
+    rig.settle()
     beat = rig.ns.take(Heartbeat)
     assert beat.replicas == TOLD_AT_ONCE
     rig.reply(beat, HeartbeatGranted(0, 2_000, rig.version))
