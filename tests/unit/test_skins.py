@@ -100,8 +100,9 @@ def bare(skin: type[Any], script: Scripted, turn: str, *words: Any, **more: Any)
 
 
 def test_a_name_server_redials_before_it_sends() -> None:
-    script, keys = Scripted(), ClusterKeyFile("", b"k" * 32)
-    assert bare(NameServerProcess, script, "_serve", core=script, _audit=None, _key_file=keys) == ""
+    script = Scripted()
+    more: dict[str, Any] = {"_audit": None, "_key_file": ClusterKeyFile("", b"")}
+    assert bare(NameServerProcess, script, "_serve", core=script, **more) == ""
     assert script.done == [*ORDER, "kick"]
 
 
