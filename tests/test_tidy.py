@@ -190,7 +190,7 @@ VAGUE_NAMES = {"common", "helpers", "managers", "misc", "utils"}
 
 ROOMS: dict[str, str] = {
     "wire": """
-        backoff base connection_limits endpoints errors event_table group_view hashing http_connections log_levels metric_table names packet_filters private_files process_figures refusal_counter server_keys stats user_marks
+        backoff base connection_limits endpoints errors event_table group_view hashing http_connections log_levels metric_table names packet_filters private_files process_figures refusal_counter server_keys stats turn_pace user_marks
         access compression exposition group_commands group_owners page_server key_pair listeners log_format settings subscription_messages
         authenticator connection_info copy_receipts credentials features group_messages head operation_commands operation_messages owner_proofs secret_files sight snapshot_desk survey_messages
         packing validation

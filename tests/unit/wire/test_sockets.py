@@ -32,6 +32,7 @@ from logboom.wire.sockets import (
     Sockets,
     check_endpoint,
 )
+from logboom.wire.turn_pace import LONG_S
 from logboom.wire.unfinished_messages import UnfinishedLimits, limits_for
 from tests.chaos.fuzz_peers import GREETING, HANDSHAKE
 
@@ -97,6 +98,46 @@ def test_a_turn_is_bounded_and_nothing_is_left_behind(node: Sockets, dialler: So
         assert len(turn) <= TURN_MESSAGES
         received += turn
     assert [bytes(r.frames[0]) for r in received] == [b"%d" % n for n in range(total)]
+
+
+def test_who_sends_what_costs_little_does_not_wait_for_much_that_costs_a_lot(
+    node: Sockets, dialler: Sockets
+) -> None:
+    modest = Sockets()
+    try:
+        endpoint = node.endpoints["main"]
+        for each in (dialler, modest):
+            each.send([Send(endpoint, [b"hello"])])
+        gather(node, 2, dialler, modest)
+        dialler.send([Send(endpoint, [b"costly"])] * 2 * TURN_MESSAGES)
+        turns: list[int] = []
+        for _ in range(100):
+            if len(turns) == 12:
+                break
+            dialler.poll(0)
+            turn = node.poll(0.05)
+            if turn:
+                turns.append(len(turn))
+                work(3 * LONG_S)
+        assert turns[-1] == 1
+        modest.send([Send(endpoint, [b"cheap"])])
+        served: list[bytes] = []
+        for _ in range(20):
+            modest.poll(0)
+            served += [bytes(each.frames[0]) for each in messages(node.poll(0.05))]
+            if b"cheap" in served:
+                break
+            work(3 * LONG_S)
+        assert b"cheap" in served
+    finally:
+        modest.close()
+
+
+def work(seconds: float) -> None:
+    """Take this thread's processor time, as a turn does."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
 
 
 def test_a_vanished_peer_costs_nothing(node: Sockets) -> None:

@@ -6,7 +6,8 @@ are dropped (their requests end by their deadlines, and are sent again). All pee
 node share one more bound. Beyond it, a peer with more than one waiting message gets BUSY in place
 of answers until it reads, and a peer that takes nothing for `UNTAKEN_S` is disconnected. Unfinished
 messages are bounded, and so is all that waits to be taken (`wire.unfinished_messages`). One `poll` returns at most `TURN_MESSAGES`
-messages or `TURN_BYTES`, so that no peer starves timers and heartbeats.
+messages or `TURN_BYTES`, and a node fewer after turns that lasted (`wire.turn_pace`), so that no peer
+starves timers, heartbeats and others.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from logboom.wire.listener_gate import ListenerGate
 from logboom.wire.messages import MAX_BATCH_BYTES
 from logboom.wire.peer_routes import PeerRoutes
 from logboom.wire.server_keys import KeyChoice, ServerKeys
+from logboom.wire.turn_pace import TurnPace
 from logboom.wire.unfinished_messages import UnfinishedLimits, limits_for
 from logboom.wire.zap_requests import ZapRequests, domain_of
 
@@ -167,6 +169,11 @@ class Sockets:
         self._reaped = False
         """True if this turn has already looked for messages that ZeroMQ has sent."""
         self._more: list[zmq.Socket[bytes]] = []
+        self._pace = TurnPace(TURN_MESSAGES)
+        self._turn_length = 0
+        """Messages that the last turn has taken, …"""
+        self._returned_at = float("inf")
+        """… and this thread's processor time when it got them."""
         self._next_reap = 0.0
         self._max_frame_bytes = max_frame_bytes
         self._connections = AcceptedConnections(limits or limits_for(max_frame_bytes), callers)
@@ -354,6 +361,8 @@ class Sockets:
         """
         now = time.monotonic()
         until = None if timeout is None else now + timeout
+        if self._listening:
+            self._pace.took(self._turn_length, time.thread_time() - self._returned_at)
         while True:
             self._reports_read.clear()
             self._report_wait_s = REPORT_S
@@ -368,6 +377,7 @@ class Sockets:
                 self._connections.close_excess(self.kind_of, now)
             now = time.monotonic()
             if ready or not self._listening or (until is not None and until <= now):
+                self._turn_length, self._returned_at = len(received), time.thread_time()
                 return received
 
     def _look(self, now: float) -> None:
@@ -489,11 +499,11 @@ class Sockets:
 
     def _drain(self, sockets: list[zmq.Socket[bytes]]) -> list[Received | HandshakeFailed]:
         received: list[Received | HandshakeFailed] = []
-        messages, size = TURN_MESSAGES, TURN_BYTES
+        messages, size = self._pace.messages, TURN_BYTES
         for socket in sockets:
             source = self._sources[socket]
             # A fair share for each socket that is ready.
-            share = max(16, messages // len(sockets))
+            share = max(min(16, messages), messages // len(sockets))
             if source in self._listening:
                 size -= self._drain_listener(socket, source, share, size, received)
                 continue
