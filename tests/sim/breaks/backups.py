@@ -165,8 +165,8 @@ def restoring_topics_release(patch: Patch) -> None:
     """K5: retention, releases and decisions go on while a topic is being restored."""
     find = vars(restore_handler.RestoreHandler)["_find"]
 
-    def apply(self: ReplicaRoles, topic: TopicView, turn: BrokerTurn) -> None:
-        _apply(self, msgspec.structs.replace(topic, restoring=""), turn)
+    def apply(self: ReplicaRoles, topic: TopicView, queues: range, turn: BrokerTurn) -> None:
+        _apply(self, msgspec.structs.replace(topic, restoring=""), queues, turn)
 
     def found(
         self: restore_handler.RestoreHandler, message: RestoreEntries

@@ -168,14 +168,14 @@ def who_is_to_leave_deletes_at_once(patch: Patch) -> None:
     """M4: a broker deletes its replica while the move that takes it away is under way."""
     apply = vars(ReplicaRoles)["_apply_topic"]
 
-    def applied(self: ReplicaRoles, topic: TopicView, turn: BrokerTurn) -> None:
+    def applied(self: ReplicaRoles, topic: TopicView, part: range, turn: BrokerTurn) -> None:
         queues = [
             msgspec.structs.replace(
                 view, replicas=[name for name in view.replicas if name not in view.removing]
             )
             for view in topic.queues
         ]
-        apply(self, msgspec.structs.replace(topic, queues=queues), turn)
+        apply(self, msgspec.structs.replace(topic, queues=queues), part, turn)
 
     patch.setattr(ReplicaRoles, "_apply_topic", applied)
 

@@ -226,8 +226,8 @@ def an_empty_folder_is_taken(patch: Patch) -> None:
     """R9: a name server with an empty folder starts again under its old raft id."""
     claim = vars(journal)["_claim"]
 
-    def any_folder(path: Path, wanted: object, *, create: bool) -> object:
-        return claim(path, wanted, create=True)
+    def any_folder(path: Path, wanted: object, former: object, *, create: bool) -> object:
+        return claim(path, wanted, former, create=True)
 
     patch.setattr(journal, "_claim", any_folder)
 

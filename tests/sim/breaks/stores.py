@@ -116,7 +116,7 @@ def changes_put_versions_off(patch: Patch) -> None:
     def together(self: ReplicaRoles, names: Iterable[str], turn: BrokerTurn) -> None:
         apply(self, names, turn)
         parts = vars(self)
-        parts["_pending"].update(parts["_later"])
+        parts["_pending"].update(dict.fromkeys(parts["_later"], 0))
         parts["_later"].clear()
 
     patch.setattr(ReplicaRoles, "apply", together)
