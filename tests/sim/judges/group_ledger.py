@@ -123,7 +123,9 @@ class GroupLedger:
         if outlived and offset >= followed.lost_from:
             return
         followed.handled.add(offset)
-        if owned and not outlived and followed.latest.get(offset, 0) >= self.since:
+        # A member that is yet to hear of the loss has its queue still, and commits in vain.
+        valid = min(owner_epoch, followed.latest.get(offset, 0)) >= self.since
+        if owned and not outlived and valid:
             followed.finished[offset] = member
 
     def pass_on(self, group: str, queue: Queue, offset: int) -> None:

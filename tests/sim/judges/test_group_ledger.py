@@ -67,6 +67,15 @@ def test_what_a_survivor_knows_does_not_come_again() -> None:
         handle(ledger, 2, epoch)
 
 
+def test_what_is_finished_by_an_epoch_of_before_comes_again() -> None:
+    ledger, survivor = worked(), committed(3)
+    ledger.give("g", QUEUE, 6, 10, b"", "late")
+    epoch = recovered(ledger, survivor)
+    ledger.give("g", QUEUE, epoch, 10, b"", "m")
+    ledger.finish("g", QUEUE, 6, 10, "late", owned=True)
+    ledger.give("g", QUEUE, epoch + 1, 10, b"", "late")
+
+
 def test_commits_go_back_at_a_recovery_only() -> None:
     ledger = worked()
     recovered(ledger, committed(3))
