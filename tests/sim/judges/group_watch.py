@@ -73,9 +73,19 @@ class GroupWatch:
             return
         self.looked = newest.raft.applied_index
         self._count_moves(newest.cluster)
+        self._look_at_names(newest.cluster)
         self._ledger.look(newest.cluster)
         self._look_at_owners(newest.cluster)
         self._look_at_targets(newest.cluster)
+
+    def _look_at_names(self, cluster: ClusterState) -> None:
+        """Whose name another process has, though it has not ended: it may be out before it knows."""
+        for core in self._cores.values():
+            group = cluster.groups.by_name.get(core.of.group)
+            for member in () if group is None or not core.of.instance else group.members.values():
+                named = member.instance == core.of.instance and member.id != core.id
+                if named and core.joined:
+                    self._ledger.lost(core.id, "replaced")
 
     def _count_moves(self, cluster: ClusterState) -> None:
         for group in cluster.groups.by_name.values():
