@@ -407,9 +407,6 @@ BREAKS: Final = (
         Directed(RECOVERIES + "test_r15_a_process_whose_start_was_lost_takes_its_name_again"),
     ),
     Break(
-        "R15", r.former_replicas_are_counted_on, SurvivingGroups(calm=True), seeds=(40,), within=50
-    ),
-    Break(
         "R15",
         r.former_replicas_are_counted_on,
         Directed(

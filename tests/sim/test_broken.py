@@ -75,7 +75,6 @@ ELSEWHERE: Final[Mapping[Harness, Collection[int]]] = {
     Surviving(calm=True): test_recovery.CALM,
     SurvivingDecisions(): test_recovery.DECIDING,
     SurvivingGroups(): test_recovery.CONSUMING,
-    SurvivingGroups(calm=True): test_recovery.CONSUMING_CALM,
     Waiting(): test_delays.SEEDS,
 }
 """Seeds that other tests run, with the rules as they are."""

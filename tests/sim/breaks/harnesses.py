@@ -183,14 +183,12 @@ class SurvivingDecisions:
 class SurvivingGroups:
     """The same with consumer groups."""
 
-    calm: bool = False
-
     def __str__(self) -> str:
-        return "recovery, groups, `--calm`" if self.calm else "recovery, groups"
+        return "recovery, groups"
 
     def run(self, seed: int) -> None:
         """Raises `Failed` if a promise is broken."""
-        RecoveryGroupsScenario(seed, calm=self.calm).run()
+        RecoveryGroupsScenario(seed).run()
 
 
 @dataclass(frozen=True, slots=True)
