@@ -8,7 +8,7 @@ user and in all; what is left of a request waits for the next turn, and users ta
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
@@ -147,20 +147,31 @@ def _check(message: SettleMessages) -> None:
     Raises:
         InvalidRequest: a span or a delay is invalid, or the spans are too long.
     """
-    for spans in (message.acked, [(start, stop) for start, stop, _ in message.again]):
-        if not spans:
-            continue
-        lengths = [stop - start for start, stop in spans]
-        if min(spans)[0] < 0 or min(lengths) < 1 or max(lengths) > LONGEST_SPAN:
-            start, stop = next(s for s in spans if s[0] < 0 or not 0 < s[1] - s[0] <= LONGEST_SPAN)
+    _check_spans(message.acked)
+    if message.again:
+        _check_spans([(start, stop) for start, stop, _ in message.again])
+        delays = [delay_ms for _, _, delay_ms in message.again]
+        if min(delays) < 0 or max(delays) > MAX_DELAY_MS:
+            delay_ms = next(each for each in delays if not 0 <= each <= MAX_DELAY_MS)
+            raise InvalidRequest(f"a delay of {delay_ms} ms: give 0 to {MAX_DELAY_MS}")
+
+
+def _check_spans(spans: Sequence[Span]) -> None:
+    """Check spans in one pass: there may be thousands.
+
+    Raises:
+        InvalidRequest: one is invalid, or they are too long.
+    """
+    together = 0
+    for start, stop in spans:
+        length = stop - start
+        if start < 0 or length < 1 or length > LONGEST_SPAN:
             text = f"{start} to {stop} is not a span of at most {LONGEST_SPAN} offsets"
             raise InvalidRequest(text)
-        if sum(lengths) > MOST_SETTLED:
-            text = f"spans of {sum(lengths)} offsets together; at most {MOST_SETTLED} are accepted"
-            raise InvalidRequest(f"{text}: settle them in several requests", "TOO_LARGE")
-    for _, _, delay_ms in message.again:
-        if not 0 <= delay_ms <= MAX_DELAY_MS:
-            raise InvalidRequest(f"a delay of {delay_ms} ms: give 0 to {MAX_DELAY_MS}")
+        together += length
+    if together > MOST_SETTLED:
+        text = f"spans of {together} offsets together; at most {MOST_SETTLED} are accepted"
+        raise InvalidRequest(f"{text}: settle them in several requests", "TOO_LARGE")
 
 
 def _parts(message: SettleMessages) -> Iterator[DispatchEvent]:
