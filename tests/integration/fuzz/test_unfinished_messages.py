@@ -12,7 +12,7 @@ import pytest
 from logboom.client import connect
 from logboom.deploy import Cluster
 from logboom.wire.frames import encode
-from logboom.wire.messages import Hello, Ping, Watch
+from logboom.wire.messages import Hello, Watch
 from tests.chaos.fuzz_peers import GREETING, HANDSHAKE, raw
 from tests.integration.fuzz.conftest import slowest_pull
 from tests.integration.fuzz.test_fuzz import PORTS, endpoint_of, others_served
@@ -175,5 +175,6 @@ def test_requests_that_wait_with_large_fields_are_bounded(cluster: Cluster, node
                 # Of a version that is not there yet: it is held.
                 tell(peer, Watch(2 * number + 2, 60_000, 1 << 40, names, 60_000))
                 # One by one: how many wait to be looked at is up to the speed of the machine.
-                tell(peer, Ping(2 * number + 3))
-                assert is_answered(peer, b"pong", time.monotonic() + 200)
+                # (Of pings, ten a second are answered.)
+                tell(peer, Watch(2 * number + 3, 60_000, -1, [], 0))
+                assert is_answered(peer, b"watchresult", time.monotonic() + 200)
