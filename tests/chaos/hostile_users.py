@@ -19,8 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from multiprocessing.context import SpawnProcess
+from multiprocessing.sharedctypes import Synchronized
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +42,7 @@ from logboom.wire.sockets import make_key_pair
 from tests.chaos.memory import Memory
 from tests.chaos.node_logs import faults
 from tests.integration.security.requests import build, requests_about
-from tests.integration.security.strangers import Keys, stranger
+from tests.integration.security.strangers import Keys, is_session, stranger
 from tests.unit.wire.hostile import BATCHES, HUGE, NUMBERS
 from tests.unit.wire.largest_requests import Field, fields, fullest
 
@@ -68,8 +70,8 @@ PACE_S: Final = 0.01
 class Report:
     """What was seen of one run."""
 
-    sent: int = 0
-    """Requests of the attackers."""
+    sent: dict[str, int] = field(default_factory=dict)
+    """Attacker → requests that it has sent in sessions."""
     alone_ms: list[float] = field(default_factory=list)
     beside_ms: list[float] = field(default_factory=list)
     """How long the client waited for an acknowledgement or a message, without and with them."""
@@ -85,7 +87,7 @@ class Report:
         waits = [percentile(each, 0.99) for each in (self.alone_ms, self.beside_ms)]
         grown = ", ".join(f"{node} {mb:+.0f} MiB" for node, mb in self.grown_mb.items())
         return (
-            f"{self.sent:,} requests; p99 of a client alone {waits[0]:.1f} ms, beside them "
+            f"{sum(self.sent.values()):,} requests; p99 of a client alone {waits[0]:.1f} ms, beside them "
             f"{waits[1]:.1f} ms ({self.slower:.2f} times); {grown}"
         )
 
@@ -132,7 +134,7 @@ def _odd(record: Any, chooser: random.Random) -> Any:
     return msgspec.structs.replace(record, **changes)
 
 
-def attack(endpoint: str, keys: Keys, seed: int, seconds: float, sent: Any) -> None:
+def attack(endpoint: str, keys: Keys, seed: int, seconds: float, sent: Synchronized[int]) -> None:
     """Send requests by one connection after another until the time is over; a process of its own."""
     # As from another machine: what the nodes and the client need comes first.
     os.nice(15)
@@ -140,14 +142,15 @@ def attack(endpoint: str, keys: Keys, seed: int, seconds: float, sent: Any) -> N
     queue = requests(chooser)
     while time.monotonic() < until:
         with stranger(endpoint, keys) as peer:
-            if not peer.let_in():
+            if not (peer.let_in() and is_session(peer.greet(f"attacker {seed}"))):
                 continue
-            peer.greet(f"attacker {seed}")
             _send(peer.socket, queue, until, sent)
         queue = requests(chooser) if next(queue, None) is None else queue
 
 
-def _send(socket: zmq.Socket[bytes], queue: Iterator[list[Frame]], until: float, sent: Any) -> None:
+def _send(
+    socket: zmq.Socket[bytes], queue: Iterator[list[Frame]], until: float, sent: Synchronized[int]
+) -> None:
     waiting = 0
     for _ in range(CONNECTION):
         frames = next(queue, None)
@@ -217,11 +220,16 @@ class Target:
         admin = self.root.admin
         found: dict[str, Any] = msgspec.to_builtins(
             {
-                "topics": sorted(
-                    (each.name, len(each.queues), each.owner) for each in admin.topics()
-                ),
+                "topics": [
+                    (each.name, each.config, len(each.queues), each.replicas, each.owner)
+                    for each in sorted(admin.topics(), key=attrgetter("name"))
+                ],
                 "users": admin.users(),
                 "roles": admin.roles(),
+                "quota": admin.default_quota(),
+                "settings": admin.list_settings(),
+                "level": admin.versions().features,
+                "group": admin.describe_group(SECRET).config,
                 "groups": [
                     (each.name, each.member_count, each.group_epoch) for each in admin.groups()
                 ],
@@ -273,7 +281,7 @@ class Target:
                 if "broker_fenced" in line or "lease_lost" in line
             )
         try:
-            after = self.state()
+            after, end = self.state(), self.root.admin.offsets(BUSY)[0][1]
         except LogboomError as error:
             yield f"what was there is not found any more: {error}"
             return
@@ -282,9 +290,8 @@ class Target:
             for what in before
             if before[what] != after[what]
         )
-        ends = self.root.admin.offsets(BUSY)[0]
-        if ends[1] != self.said:
-            yield f"the client sent {self.said:,} messages, the log ends at {ends[1]:,}"
+        if end != self.said:
+            yield f"the client sent {self.said:,} messages, the log ends at {end:,}"
 
 
 def run(
@@ -299,30 +306,30 @@ def run(
         report.alone_ms = target.serve(alone_s)
         before = target.state()
         memory = {node: Memory(target.cluster.pid(node)) for node in target.cluster.nodes}
-        sent = spawn.Value("q", 0)
+        sent: dict[str, Synchronized[int]] = {}
         attackers: list[SpawnProcess] = []
-        for number, (user, node) in enumerate(
-            (user, node) for user in USERS for node in target.cluster.nodes
-        ):
-            arguments = (
-                target.cluster.endpoint(node),
-                target.keys_for(user, node),
-                1_000 * seed + number,
-                seconds,
-                sent,
-            )
+        for number, (user, node) in enumerate(product(USERS, target.cluster.nodes)):
+            counter = sent[f"{user} at {node}"] = spawn.Value("q", 0)
+            of = target.cluster.endpoint(node), target.keys_for(user, node)
+            arguments = (*of, 1_000 * seed + number, seconds, counter)
             attackers.append(spawn.Process(target=attack, args=arguments, daemon=True))
         for each in attackers:
             each.start()
-        while any(each.is_alive() for each in attackers):
-            report.beside_ms += target.serve(1.0)
-        report.troubles = [*target.troubles(before)]
+        try:
+            while any(each.is_alive() for each in attackers):
+                report.beside_ms += target.serve(1.0)
+        except LogboomError as error:
+            report.troubles.append(f"the client is not served: {error}")
+            for each in attackers:
+                each.terminate()
+        report.troubles += target.troubles(before)
         for each in attackers:
             each.join()
             if each.exitcode:
                 report.troubles.append(f"an attacker ended with {each.exitcode}")
-        report.sent = sent.value
-        report.grown_mb = {node: each.grown for node, each in memory.items()}
+        report.sent = {attacker: counter.value for attacker, counter in sent.items()}
+        alive = {node: each for node, each in memory.items() if target.cluster.running(node)}
+        report.grown_mb = {node: each.grown for node, each in alive.items()}
         report.troubles += [
             f"{node} grew by {mb:.0f} MiB" for node, mb in report.grown_mb.items() if mb > growth_mb
         ]

@@ -6,12 +6,14 @@ from typing import Final
 
 from tests.chaos.hostile_users import run
 
-ENOUGH: Final = 500
-"""Requests without which nothing was tried; a few seconds have ten times as many on a busy machine."""
+ENOUGH: Final = 100
+"""Requests of each attacker without which nothing was tried; a few seconds have ten times as many on a
+busy machine."""
 
 
 def test_users_with_few_rights_change_nothing_and_stop_nobody() -> None:
     report = run(8.0, alone_s=1.0)
     assert report.troubles == []
-    assert report.sent > ENOUGH
+    assert len(report.sent) == 4
+    assert min(report.sent.values()) > ENOUGH
     assert report.beside_ms
