@@ -10,7 +10,7 @@ from logboom.cli.cluster_address import Destination, destination_of
 from logboom.cli.local_cluster import cluster_folder
 from logboom.cli.parameters import ClusterAddress, OperatorAddress
 from logboom.client import Client, connect
-from logboom.deploy.cluster_key import read_key
+from logboom.deploy.cluster_key import read_keys
 from logboom.deploy.layout import KEY_FILE
 from logboom.deploy.node_client import NodeClient
 from logboom.wire.errors import StartError, Unavailable
@@ -93,8 +93,8 @@ def found_key(address: OperatorAddress | None) -> bytes:
 
 
 def operators_key(key_file: Path | None, address: ClusterAddress | None) -> bytes:
-    """Return the cluster key for a command that needs it; empty for a user with credentials, whose
-    right `admin cluster` stands for it.
+    """Return the cluster key, or both while it is changed, for a command that needs it; empty for a
+    user with credentials, whose right `admin cluster` stands for it.
 
     It is read from the given file, or, unless other nodes are named, from the cluster on this
     machine.
@@ -113,7 +113,7 @@ def operators_key(key_file: Path | None, address: ClusterAddress | None) -> byte
             "this needs the cluster key: say --key-file FILE, or set LOGBOOM_KEY_FILE, with the "
             "cluster_key_file that the nodes' configs name"
         )
-    return read_key(key_file)
+    return read_keys(key_file)
 
 
 def _refuses(endpoint: str) -> bool:

@@ -14,7 +14,7 @@ from logboom.cli.new_credentials import FIRST, NewCredentials
 from logboom.cli.output import note
 from logboom.cli.parameters import ConfigFile, OperatorServers
 from logboom.deploy.cluster_files import CONFIG_FILE, DATA, NewNode, parse_nodes, write_broker
-from logboom.deploy.cluster_key import ensure_key, read_key
+from logboom.deploy.cluster_key import ensure_key, read_keys
 from logboom.deploy.layout import KEY_FILE
 from logboom.deploy.node import run
 from logboom.deploy.node_credentials import CREDENTIALS_FILE
@@ -103,7 +103,7 @@ def add(
     if folder.exists():
         raise StartError(f"{folder} exists, and keys are never overwritten: name a new folder")
     key_file = None if servers is None else servers.key_file
-    key = None if key_file is None else read_key(key_file)
+    key = None if key_file is None else read_keys(key_file)
     with open_operator_client(servers) as boom:
         if name in {broker.id for broker in boom.admin.brokers()}:
             raise InvalidRequest(f"there is a broker {name!r} already: give the new one its own id")

@@ -94,8 +94,9 @@ def connect(
         timeout_s: time-out of this call, and of each request of `admin` and `pull`.
         client_id: a name that appears in the logs of the nodes.
         create_topics: create a topic on first use (development, embedded clusters).
-        cluster_key: the content of the cluster key file. Only operators need it, for
-            `admin.add_name_server`, `remove_name_server` and `remove_broker`.
+        cluster_key: the content of the cluster key file, with both keys while the key is changed.
+            Only operators need it, for `admin.add_name_server`, `remove_name_server` and
+            `remove_broker`.
 
     Raises:
         InvalidRequest: an endpoint is invalid.

@@ -29,6 +29,7 @@ from logboom.wire.actor import Call, Effects, Event, HandshakeFailed, Instant, R
 from logboom.wire.commands import CommandResult
 from logboom.wire.errors import LogboomError
 from logboom.wire.hello import Identity
+from logboom.wire.key_pair import SecretBytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,10 @@ class ClientCore:
     def __init__(self, config: ClientConfig, rng: random.Random, now: Instant) -> None:
         self.config = config
         self._turn = turn = CoreTurn(now, rng)
-        identity = Identity(config.client_id, cluster_key=config.cluster_key, user=config.user)
+        identity = Identity(config.client_id, user=config.user)
+        if keys := config.cluster_key.split():
+            # Two while the key is changed: nodes prove themselves with either of them.
+            identity.take_cluster_keys([SecretBytes(key) for key in keys])
         self._connections = Connections(identity, rng, turn)
         self._proposals = ProposalSender(config.client_id, self._connections, turn, rng)
         self.watching = MetadataUpdater(

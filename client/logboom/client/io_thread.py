@@ -82,7 +82,7 @@ class IoThread:
             endpoints,
             unique,
             create_topics,
-            SecretBytes(cluster_key.strip()),
+            SecretBytes(cluster_key),
             "" if credentials is None else credentials.user,
             {} if credentials is None else credentials.server_keys,
         )

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from logboom.deploy.closeable import Closeable
-from logboom.deploy.cluster_key import read_key
+from logboom.deploy.cluster_key import read_keys
 from logboom.deploy.installed import check_installed
 from logboom.deploy.layout import (
     KEY_FILE,
@@ -241,7 +241,7 @@ class Cluster(Closeable):
         from logboom.client import connect
 
         credentials = self.credentials
-        key = b"" if credentials else read_key(self.data / KEY_FILE)
+        key = b"" if credentials else read_keys(self.data / KEY_FILE)
         with (
             connect(self.endpoints, credentials=credentials, cluster_key=key) as boom,
             self._node_client() as node_client,

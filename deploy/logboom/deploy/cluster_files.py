@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from logboom.deploy.cluster_key import ensure_key, read_key
+from logboom.deploy.cluster_key import ensure_key, read_keys
 from logboom.deploy.config_files import write
 from logboom.deploy.layout import KEY_FILE, check_numbers
 from logboom.deploy.node_credentials import (
@@ -173,10 +173,10 @@ def _make(
     nodes = [*servers, *brokers]
     for node in nodes:
         (folder / node.id).mkdir(mode=0o700)
-    key = read_key(key_file) if key_file is not None else None
+    key = read_keys(key_file) if key_file is not None else None
     first = ensure_key(folder / nodes[0].id / KEY_FILE, key)
     for node in nodes[1:]:
-        ensure_key(folder / node.id / KEY_FILE, read_key(first))
+        ensure_key(folder / node.id / KEY_FILE, read_keys(first))
     admin = folder / f"{administrator}.toml"
     keys = ensure_credentials(
         [

@@ -21,7 +21,7 @@ MODE: Final = 0o600
 def ensure_key(path: Path, key: bytes | None = None) -> Path:
     """Make a key file at `path`, mode 0600, unless it is there; return `path`.
 
-    It gets `key`, or a new one.
+    It gets `key`, which may be both keys of `read_keys`, or a new one.
 
     Raises:
         OSError: the folder cannot be written.
@@ -49,3 +49,12 @@ def read_key(path: Path | str) -> SecretBytes:
     if not path:
         raise StartError("no cluster_key_file in the config: name the file all nodes share")
     return read_cluster_keys(path)[0]
+
+
+def read_keys(path: Path | str) -> SecretBytes:
+    """Return all keys of a key file, as clients take them (`connect(cluster_key=…)`).
+
+    Raises:
+        StartError: BAD_CONFIG, as of `read_key`.
+    """
+    return SecretBytes(b"\n".join(read_cluster_keys(path)))

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from logboom.deploy import registry
-from logboom.deploy.cluster_key import read_key
+from logboom.deploy.cluster_key import read_keys
 from logboom.deploy.installed import check_installed
 from logboom.deploy.layout import (
     FOUNDED_FILE,
@@ -456,7 +456,7 @@ def rolling(
             connect(
                 [spec.endpoint for spec in host.specs],
                 credentials=credentials,
-                cluster_key=b"" if credentials else read_key(data / KEY_FILE),
+                cluster_key=b"" if credentials else read_keys(data / KEY_FILE),
             ) as boom,
             open_node_client(credentials) as node_client,
         ):

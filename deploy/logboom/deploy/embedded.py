@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from logboom.deploy.closeable import Closeable
-from logboom.deploy.cluster_key import read_key
+from logboom.deploy.cluster_key import read_key, read_keys
 from logboom.deploy.config_files import load
 from logboom.deploy.installed import check_installed
 from logboom.deploy.layout import lay_out
@@ -110,8 +110,9 @@ class Embedded(Closeable):
         """The endpoints that clients connect to."""
         config = load(name_server.config_path, NameServerConfig)
         config = msgspec.structs.replace(config, create=not layout.founded)
-        self.cluster_key = key = read_key(config.cluster_key_file)
+        self.cluster_key = read_keys(config.cluster_key_file)
         """What the administration of brokers and settings asks for, unless it is `secure`."""
+        key = read_key(config.cluster_key_file)
         self._run(name_server.id, NameServerProcess(config, key))
         self._run(broker.id, BrokerProcess(load(broker.config_path, BrokerConfig), key))
         self._wait_ready()

@@ -82,6 +82,8 @@ def test_the_cluster_key_is_changed_under_load(secure: bool) -> None:
                 put(path, *keys)
                 await_keys(cluster, *keys)
                 load.await_more()
+                if not secure:
+                    assert may_operate(cluster, old + b"\n" + NEW)
         assert {node: cluster.pid(node) for node in cluster.nodes} == pids
         for node in cluster.nodes:
             log = cluster.log(node)

@@ -69,6 +69,12 @@ def test_a_given_key_goes_before_the_one_here(tmp_path: Path) -> None:
     assert operators_key(file, ClusterAddress(THERE)) == THEIRS
 
 
+def test_while_the_key_is_changed_both_are_used(tmp_path: Path) -> None:
+    file = tmp_path / "given.key"
+    ensure_key(file, OURS + b"\n" + THEIRS)
+    assert operators_key(file, None).split() == [OURS, THEIRS]
+
+
 def test_who_has_credentials_needs_no_key(credentials: Path) -> None:
     assert operators_key(None, ClusterAddress(None, credentials)) == b""
     assert operators_key(Path("none"), ClusterAddress(None, credentials)) == b""
