@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -361,3 +362,37 @@ def test_a_handshake_that_does_not_end_is_ended(
     with dial(encrypted) as connection:
         connection.sendall(b"\x16\x03\x01")
         assert connection.recv(1_000) == b""
+
+
+def test_a_connection_that_is_reset_before_its_handshake_is_dropped_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = PageServer("127.0.0.1:0", find, TlsFiles(*put_pair(tmp_path)).context)
+    try:
+        # Into the backlog, so that they are accepted after the reset.
+        for sent in (b"", b"\x16"):
+            with dial(server) as connection:
+                connection.sendall(sent)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        server.start()
+        with trusting().wrap_socket(dial(server), server_hostname="127.0.0.1") as connection:
+            connection.sendall(b"GET /page HTTP/1.1\r\n\r\n")
+            assert connection.recv(65536).startswith(b"HTTP/1.0 200")
+    finally:
+        server.close()
+    assert not caplog.records
+
+
+def test_a_connection_without_a_thread_leaves_its_place(
+    encrypted: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    inner = encrypted._server  # noqa: SLF001 - a place that is taken for good shows nowhere else
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        with dial(encrypted) as connection:
+            assert connection.recv(1_000) == b""
+    assert not inner._open  # noqa: SLF001 - as above
+    assert not len(inner._places)  # noqa: SLF001 - as above

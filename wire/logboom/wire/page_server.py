@@ -151,19 +151,30 @@ class _Server(socketserver.TCPServer):
         super().__init__((host, port), _Handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection, and note if there is no room for one."""
+        """Accept a connection, and note if there is no room for one.
+
+        Raises:
+            OSError: there is none, or the peer is gone already; whoever calls this waits for the next.
+        """
         try:
-            return super().get_request()
+            request, address = super().get_request()
         except OSError as error:
             self.is_short = error.errno in _SHORT
             raise
+        if self._find_context is not None:
+            try:
+                # `wrap_socket` would leave a connection open that was reset meanwhile.
+                request.getpeername()
+                # The handshake waits for the peer, and is made in the connection's own thread.
+                request = self._find_context().wrap_socket(
+                    request, server_side=True, do_handshake_on_connect=False
+                )
+            except OSError:
+                request.close()
+                raise
+        return request, address
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._find_context is not None:
-            # The handshake waits for the peer, and is made in the connection's own thread.
-            request = self._find_context().wrap_socket(
-                request, server_side=True, do_handshake_on_connect=False
-            )
         number, now = request.fileno(), time.monotonic()
         thread = threading.Thread(
             target=self._serve, args=(request, client_address), name="logboom-page", daemon=True
