@@ -70,6 +70,27 @@ def test_as_many_files_are_kept_as_a_node_is_told(
             AuditFiles(tmp_path, "n", wrong)
 
 
+def test_fewer_files_than_before_leave_no_older_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_file, "MAX_FILE_BYTES", 4)
+    for files in (7, 3):
+        file = AuditFile(tmp_path, "n", files=files)
+        for _ in range(8):
+            file.write([b"one\n"], NOW)
+        file.close()
+        (tmp_path / "audit.log.20260101").touch()  # Somebody else's, by its number.
+        (tmp_path / "audit.log.old").touch()
+    found = sorted(path.name for path in tmp_path.iterdir())
+    assert found == [
+        "audit.log",
+        "audit.log.1",
+        "audit.log.2",
+        "audit.log.20260101",
+        "audit.log.old",
+    ]
+
+
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "audit.log").symlink_to(tmp_path / "victim")
     with pytest.raises(StartError, match="audit_folder") as caught:

@@ -157,9 +157,15 @@ class AuditFile:
         self._untold = 0
 
     def _turn_over(self) -> None:
-        """Begin a new file, and drop the oldest."""
+        """Begin a new file, and drop the oldest, also those of a time when more were kept."""
         self.close()
         name = self.path.name
+        for path in self.path.parent.glob(f"{name}.*"):
+            number = path.suffix[1:]
+            if number.isdecimal() and self._files <= int(number) < MOST_FILES:
+                # The lines of now matter more.
+                with contextlib.suppress(OSError):
+                    path.unlink()
         names = [name, *(f"{name}.{number}" for number in range(1, self._files))]
         for newer, older in reversed([*pairwise(names)]):
             with contextlib.suppress(FileNotFoundError):
