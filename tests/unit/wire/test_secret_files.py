@@ -32,7 +32,16 @@ US, SOMEBODY = 1_000, 1_001
     ],
 )
 def test_who_may_read_a_secret(owner: int, mode: int, kept: bool) -> None:
-    assert (mode_fault(owner, mode, US) == "") is kept
+    assert (mode_fault(owner, mode, US, Path("key")) == "") is kept
+
+
+@pytest.mark.parametrize(
+    ("owner", "user", "remedy"), [(US, US, "600"), (0, 0, "600"), (0, US, "640")]
+)
+def test_the_remedy_is_a_mode_that_lets_this_user_read(owner: int, user: int, remedy: str) -> None:
+    path = Path("/run/PATH/key")
+    assert f": chmod {remedy} {path}" in mode_fault(owner, 0o644, user, path)
+    assert mode_fault(owner, int(remedy, 8), user, path) == ""
 
 
 @pytest.mark.parametrize("mode", [0o440, 0o640, 0o604, 0o700])

@@ -65,9 +65,9 @@ def read_secret(source: Path | str, what: str, remedy: str = "") -> SecretBytes:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise StartError(f"{what} {path} is no regular file{_then(remedy)}")
-        fault = mode_fault(status.st_uid, stat.S_IMODE(status.st_mode), os.geteuid())
+        fault = mode_fault(status.st_uid, stat.S_IMODE(status.st_mode), os.geteuid(), path)
         if fault and not _is_managed(path):
-            raise StartError(f"{what} {path} {fault}".replace("PATH", str(path)))
+            raise StartError(f"{what} {path} {fault}")
         with os.fdopen(handle, "rb", closefd=False) as file:
             content = SecretBytes(file.read(MAX_SECRET_BYTES + 1))
     except OSError as error:
@@ -79,12 +79,15 @@ def read_secret(source: Path | str, what: str, remedy: str = "") -> SecretBytes:
     return content
 
 
-def mode_fault(owner: int, mode: int, user: int) -> str:
+def mode_fault(owner: int, mode: int, user: int, path: Path) -> str:
     """Return why a file of an owner with a mode keeps no secret of a user, with the remedy, or ""."""
     if owner not in (user, 0):
         return "belongs to another user, who can read and change it: copy it to a file of your own"
-    if mode & (0o177 if owner == user else 0o137):
-        return "can be read or changed by others: chmod 600 PATH"
+    if owner == user and mode & 0o177:
+        return f"can be read or changed by others: chmod 600 {path}"
+    if owner != user and mode & 0o137:
+        group = "as root, with a group of this user alone"
+        return f"can be read or changed by others: chmod 640 {path} {group}"
     return ""
 
 
