@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from logboom.wire.cluster_keys import KEY_BYTES, read_cluster_keys
-from logboom.wire.errors import StartError
 from logboom.wire.key_pair import SecretBytes
 from logboom.wire.private_files import make_folder
 
@@ -46,8 +45,6 @@ def read_key(path: Path | str) -> SecretBytes:
         StartError: BAD_CONFIG; no file is named, it cannot be read, others can read it, or it is
             too short.
     """
-    if not path:
-        raise StartError("no cluster_key_file in the config: name the file all nodes share")
     return read_cluster_keys(path)[0]
 
 

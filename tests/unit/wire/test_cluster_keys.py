@@ -39,6 +39,11 @@ def test_a_file_has_one_key_or_two(tmp_path: Path) -> None:
             read_cluster_keys(path)
 
 
+def test_without_a_file_the_setting_is_named() -> None:
+    with pytest.raises(StartError, match="no cluster_key_file in the config"):
+        read_cluster_keys("")
+
+
 def test_a_changed_file_is_followed_and_a_bad_one_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -26,8 +26,11 @@ def read_cluster_keys(source: Path | str) -> tuple[SecretBytes, ...]:
     """Return the keys in a file, or wherever else `read_secret` finds them: that in use, and the other.
 
     Raises:
-        StartError: BAD_CONFIG; it cannot be read, others can read it, or a key is too short.
+        StartError: BAD_CONFIG; none is named, it cannot be read, others can read it, or a key is too
+            short.
     """
+    if not source:
+        raise StartError("no cluster_key_file in the config: name the file all nodes share")
     content = read_secret(source, "the cluster key file", "copy it from another node")
     if not content.isascii():
         raise StartError(f"{source} is no cluster key file: copy it from another node")
