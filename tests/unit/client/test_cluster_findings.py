@@ -57,6 +57,18 @@ def test_a_node_that_accepts_two_cluster_keys_is_reported() -> None:
         assert not is_told or "f1rst and accepts 0ther" in found["cluster key of b"].found
 
 
+def test_figures_that_everybody_reads_are_reported_whether_they_are_encrypted_or_not() -> None:
+    counters: dict[str, int | float | str] = {
+        "metrics_exposed": 1,
+        "metrics_endpoint": "10.0.0.1:9711",
+        "lease": 1,
+    }
+    view = View(1, True, "c", [], [], [], [], [], None)
+    standing = ClusterStatus(view, {"b": StatsResult(0, "b", "broker", counters)})
+    found = {each.check: each for each in cluster_findings(standing)}["metrics of b"].found
+    assert found == "10.0.0.1:9711 asks nobody who it is: whoever reaches it reads the figures"
+
+
 def test_a_data_folder_that_others_can_look_into_is_reported_with_the_remedy() -> None:
     stats = StatsResult(0, "b", "broker", {"data_exposed": "/srv/our data", "lease": 1})
     view = View(1, True, "c", [], [], [], [], [], None)

@@ -80,7 +80,10 @@ def _counters(name: str, counters: Mapping[str, Any]) -> Iterator[CheckResult]:
         fix = "turn encryption on (docs/SECURITY.md); insecure = true does not silence this"
         yield CheckResult(f"listeners of {name}", "failed", found, fix)
     if counters.get("metrics_exposed"):
-        found = f"{counters.get('metrics_endpoint')} is HTTP: whoever reaches it reads them"
+        found = (
+            f"{counters.get('metrics_endpoint')} asks nobody who it is: whoever reaches it reads "
+            "the figures"
+        )
         fix = 'metrics_listen = "auto" (loopback), or let a firewall pass only Prometheus'
         yield CheckResult(f"metrics of {name}", "warning", found, fix)
     if other := counters.get("other_cluster_key"):
