@@ -32,9 +32,13 @@ def refuse_claim(broker: str, command: AnyCommand, cluster: ClusterState) -> Com
             # A new group has no coordinator yet.
             return _refuse_group(broker, command.group, cluster)
         case Decide():
+            for each in command.parked:
+                if find_queue(cluster, each.topic_id, each.queue) is None:
+                    return unknown_topic(str(each.topic_id))
             queues = ((each.topic_id, each.queue) for each in command.parked)
             return _refuse_queues(broker, queues, cluster)
         case ReportDecided():
+            # Of a queue that was deleted meanwhile, there is nothing left to be wrong about.
             queues = ((each.topic_id, each.queue) for each in command.done)
             return _refuse_queues(broker, queues, cluster)
         case ElectLeader():

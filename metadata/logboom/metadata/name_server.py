@@ -102,7 +102,14 @@ from logboom.wire.base import WireMessage
 from logboom.wire.commands import Barrier, CommandResult, NewTerm, RegisterBroker
 from logboom.wire.config_requests import describe_config
 from logboom.wire.connection_requests import kick_connection, list_connections
-from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader, Refused, Unavailable
+from logboom.wire.errors import (
+    InvalidRequest,
+    LogboomError,
+    NotLeader,
+    Refused,
+    Unavailable,
+    error_for,
+)
 from logboom.wire.features import upgrade_text
 from logboom.wire.frames import Frame, encode
 from logboom.wire.hello import Identity
@@ -736,6 +743,10 @@ class NameServer:
         if error is None:
             unfounded = self._refuse_claim(peer, message)
             if unfounded is not None:
+                if unfounded.code == "FORBIDDEN":
+                    # The others may just be late.
+                    refused = error_for(unfounded.code, unfounded.text, unfounded.fields)
+                    self.auditor.proposed(peer, message, refused)
                 self._reply(out, peer.address, message.id, Proposed(0, unfounded))
                 return
         if error is None and isinstance(command, RegisterBroker):

@@ -64,6 +64,9 @@ LEADERS_OWN: Final = (
 MAX_NUMBER: Final = 1 << 53
 """Upper bound of times and settings that are kept as they are told: every language has it exactly, and
 can read the metadata."""
+USERS_IDS_AT_ONCE: Final = 64
+"""Producer ids that a user gets with one proposal (our clients ask for 16): its ids begin anew some day, and
+whoever proposes must not bring that day near."""
 MAX_PROPOSER: Final = 128
 """Maximum length of a proposer's name, in characters."""
 
@@ -185,6 +188,10 @@ def refuse_proposal(
         return InvalidRequest(f"proposer longer than {MAX_PROPOSER} characters")
     if size > MAX_COMMAND_BYTES:
         text = f"a command of {size} bytes; at most {MAX_COMMAND_BYTES}: send it in parts"
+        return InvalidRequest(text, "TOO_LARGE")
+    ids = command.count if isinstance(command, AllocateProducerIds) and peer.user else 0
+    if ids > USERS_IDS_AT_ONCE:
+        text = f"{ids} producer ids: a user gets at most {USERS_IDS_AT_ONCE} at once"
         return InvalidRequest(text, "TOO_LARGE")
     if level_of(command) > features:
         text = (

@@ -298,9 +298,9 @@ class _Change:
 
 def _with_subscriptions(rules: frozenset[AccessRule]) -> frozenset[AccessRule]:
     return rules | {
-        AccessRule(True, rule.verb, "subscription", re.sub(r"([^*])$", r"\1/*", rule.pattern))
+        AccessRule(rule.allow, rule.verb, "subscription", re.sub(r"([^*])$", r"\1/*", rule.pattern))
         for rule in rules
-        if rule.allow and rule.kind == "topic" and rule.verb != "write"
+        if rule.kind == "topic" and rule.verb != "write"
     }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from logboom.wire.access.access_commands import AddRule, AddUserKey, CreateUser
 from logboom.wire.access.access_rules import AccessRule, node_user
 from logboom.wire.authenticator import REFUSED
@@ -162,6 +164,24 @@ def test_a_topic_of_retries_is_on_account_of_somebody_who_may_read() -> None:
     result = desk.propose_as_node(ALIVE, retry("%DLQ%orders%s", "alice"))
     assert isinstance(result, CommandResult)
     assert result.code == "FORBIDDEN"
+
+
+def test_a_refused_claim_to_a_users_account_is_audited() -> None:
+    desk = NodeDesk()
+    desk.core.auditor.log.take()
+    desk.propose_as_node(ALIVE, retry("%DLQ%orders%s", "alice"))
+    (line,) = desk.core.auditor.log.take()
+    assert b'"event":"refused"' in line
+
+
+@pytest.mark.parametrize("queue", [None, (999_999, 0), (1, 999)])
+def test_a7_a_broker_aborts_nothing_without_a_queue_that_it_leads(
+    queue: tuple[int, int] | None,
+) -> None:
+    desk = NodeDesk()
+    parked = [] if queue is None else [ParkedBatches(*queue, [])]
+    answer = desk.propose_as_node(ALIVE, Decide("app", -1, 1, 1, False, parked, [], 0))
+    assert isinstance(answer, Forbidden) or getattr(answer, "code", "") == "UNKNOWN_TOPIC"
 
 
 def test_what_was_applied_before_has_its_first_result_though_the_leader_has_changed() -> None:

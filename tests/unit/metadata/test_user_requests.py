@@ -201,6 +201,8 @@ def test_a_request_without_the_right_is_refused(message: Any) -> None:
 def test_users_do_not_get_each_others_results() -> None:
     desk = UserDesk()
     desk.create_user("bob")
+    many = desk.command("alice", AllocateProducerIds(65), "app", 1)
+    assert isinstance(many, InvalidRequest)
     mine = desk.command("alice", AllocateProducerIds(10), "app", 1)
     again = desk.command("alice", AllocateProducerIds(10), "app", 1)
     theirs = desk.command("bob", AllocateProducerIds(10), "app", 1)

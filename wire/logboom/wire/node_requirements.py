@@ -75,7 +75,8 @@ def kinds_of(*, is_broker: bool, is_name_server: bool) -> tuple[NodeKind, ...]:
 
 
 def _is_abort(command: Decide) -> bool:
-    return not command.commit and not command.consumed and command.epoch == NOT_FENCED
+    plain = not command.commit and not command.consumed and command.epoch == NOT_FENCED
+    return plain and bool(command.parked)
 
 
 def _is_for_retries(command: CreateTopic) -> bool:

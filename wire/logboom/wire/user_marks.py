@@ -1,7 +1,7 @@
 """Marks of users in what they own: producer ids, members of groups (SAFETY A6).
 
-A mark is a hash of the user's name. So nodes see without a table whose an id is, and it tells
-nobody the name. Pure.
+A mark is a hash of the user's name. So nodes see without a table whose an id is. It does not show
+the name, but a guess of it can be checked. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import Final
 
 _SPAN: Final = 1 << 36
-"""Producer ids of one user, before they begin anew: queues have forgotten what was used so long ago."""
+"""Producer ids of one user, before they begin anew. A user gets few at once (`proposal_checks`), so it takes
+a billion proposals until one is given again."""
 _SPANS: Final = (1 << 27) - 2
 """Number of spans, from 1: two users have the same one by a chance of one in 134 million."""
 _FIRSTS: Final = _SPAN - (1 << 20)

@@ -32,6 +32,7 @@ from logboom.wire.access.access_rules import (
     role_name_fault,
     rule_fault,
 )
+from logboom.wire.features import SUBSCRIPTION_RIGHTS
 
 
 def create_role(cluster: ClusterState, command: CreateRole) -> CommandOutcome:
@@ -73,8 +74,10 @@ def add_rule(cluster: ClusterState, command: AddRule) -> CommandOutcome:
         return refused("INVALID_ARGUMENT", fault)
     if command.rule in holder.rules:
         return DONE
-    if len(holder.rules) >= MAX_RULES:
-        text = f"{command.holder} has {MAX_RULES} rules, which is the most: use prefixes, or roles"
+    # The level that brought rules on subscriptions gave as many as there were on topics.
+    most = MAX_RULES * (2 if cluster.features >= SUBSCRIPTION_RIGHTS else 1)
+    if len(holder.rules) >= most:
+        text = f"{command.holder} has {most} rules, which is the most: use prefixes, or roles"
         return refused("INVALID_ARGUMENT", text)
     # Sorted, so that the order of the commands does not matter.
     rules = list(holder.rules)

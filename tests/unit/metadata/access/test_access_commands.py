@@ -38,6 +38,7 @@ from logboom.wire.access.access_rules import (
     Quota,
     RoleView,
     UserKey,
+    with_subscription_rules,
 )
 from logboom.wire.commands import RemoveBroker
 from logboom.wire.features import EARLIEST, SUBSCRIPTION_RIGHTS
@@ -502,7 +503,7 @@ def test_everything_together_has_at_most_its_bytes() -> None:
 def test_limits_of_everything_together() -> None:
     tables = AccessTables()
     tables.done(CreateRole("many"))
-    for number in range(MAX_RULES):
+    for number in range(2 * MAX_RULES):
         tables.grant("role:many", AccessRule(True, "read", "topic", f"{number:0255}"))
     assert tables.apply(AddRule("role:many", READ)).code == "INVALID_ARGUMENT"
     size = sum(
@@ -655,6 +656,30 @@ def test_nobody_loses_the_use_of_subscriptions_when_their_rights_come_into_force
         "alice", "read", "subscription", "orders.eu/s"
     ).allowed
     assert twin.snapshot() == tables.state.snapshot()
+
+
+def test_what_is_denied_on_topics_is_denied_on_their_subscriptions_when_their_rights_come() -> None:
+    tables = of_before()
+    for verb in ("read", "manage"):
+        tables.grant("user:alice", AccessRule(True, verb, "topic", "*"))
+        tables.grant("user:alice", AccessRule(False, verb, "topic", "secret"))
+    of = [("subscription", "secret/billing"), ("topic", "%DLQ%secret%billing")]
+    decide = tables.access.book.decide
+    assert not [each for each in of if decide("alice", "manage", *each).allowed]
+    tables.done(RaiseFeatures(SUBSCRIPTION_RIGHTS, 0))
+    assert not [each for each in of if decide("alice", "manage", *each).allowed]
+    assert decide("alice", "manage", "subscription", "orders/billing").allowed
+
+
+def test_a_holder_of_many_rules_on_topics_can_be_made_anew_with_those_on_subscriptions() -> None:
+    tables = AccessTables()
+    tables.done(RaiseFeatures(SUBSCRIPTION_RIGHTS, 0))
+    tables.done(CreateRole("many"))
+    rules = [AccessRule(True, "read", "topic", f"{number:0255}") for number in range(MAX_RULES)]
+    for rule in with_subscription_rules(rules):
+        tables.grant("role:many", rule)
+    assert len(tables.access.roles["many"].rules) == 2 * MAX_RULES
+    assert tables.apply(AddRule("role:many", READ)).code == "INVALID_ARGUMENT"
 
 
 def test_a_book_that_outlives_a_snapshot_learns_of_the_rights_on_subscriptions() -> None:

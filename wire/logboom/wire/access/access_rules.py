@@ -37,8 +37,8 @@ MAX_KEYS: Final = 4
 MAX_ROLES: Final = 32
 """Maximum number of roles of a user."""
 MAX_RULES: Final = 1_000
-"""Maximum number of rules of one user or role."""
-MAX_SUBSCRIPTION_PATTERN: Final = 256
+"""Maximum number of rules of one user or role; twice as many once there are rules on subscriptions."""
+MAX_SUBSCRIPTION_PATTERN: Final = 260
 """Characters of a rule's pattern for subscriptions: a topic's name, one of a subscription, / and *."""
 MAX_ACCESS_BYTES: Final = 4 * 1024 * 1024
 """Maximum size of all users and roles together, as they are encoded: some 60,000 rules. A view of
@@ -163,13 +163,13 @@ def with_subscription_rules(rules: Iterable[AccessRule]) -> list[AccessRule]:
     """Return rules, and those on subscriptions by which their holder goes on as before there were any.
 
     Who may read a topic may use its subscriptions, who may manage it alter them, who may describe it
-    see them. What is denied needs no further rule: a consumer must be allowed to read the topic, too.
+    see them. What is denied stays so: to alter a subscription, its topic need only be described.
     """
     found = set(rules)
     for rule in rules:
-        if rule.allow and rule.kind == "topic" and rule.verb in VERBS_OF["subscription"]:
+        if rule.kind == "topic" and rule.verb in VERBS_OF["subscription"]:
             pattern = rule.pattern if rule.pattern.endswith("*") else f"{rule.pattern}/*"
-            found.add(AccessRule(True, rule.verb, "subscription", pattern))
+            found.add(AccessRule(rule.allow, rule.verb, "subscription", pattern))
     return sorted(found)
 
 
