@@ -36,8 +36,10 @@ from logboom.wire.access.access_rules import (
     MAX_RULES,
     AccessRule,
     Quota,
+    ResourceKind,
     RoleView,
     UserKey,
+    Verb,
     with_subscription_rules,
 )
 from logboom.wire.commands import RemoveBroker
@@ -660,10 +662,14 @@ def test_nobody_loses_the_use_of_subscriptions_when_their_rights_come_into_force
 
 def test_what_is_denied_on_topics_is_denied_on_their_subscriptions_when_their_rights_come() -> None:
     tables = of_before()
-    for verb in ("read", "manage"):
+    verbs: tuple[Verb, ...] = ("read", "manage")
+    for verb in verbs:
         tables.grant("user:alice", AccessRule(True, verb, "topic", "*"))
         tables.grant("user:alice", AccessRule(False, verb, "topic", "secret"))
-    of = [("subscription", "secret/billing"), ("topic", "%DLQ%secret%billing")]
+    of: list[tuple[ResourceKind, str]] = [
+        ("subscription", "secret/billing"),
+        ("topic", "%DLQ%secret%billing"),
+    ]
     decide = tables.access.book.decide
     assert not [each for each in of if decide("alice", "manage", *each).allowed]
     tables.done(RaiseFeatures(SUBSCRIPTION_RIGHTS, 0))
