@@ -224,6 +224,8 @@ class Fetcher:
         try:
             leader = self._leaders.endpoint(fetch.topic, fetch.queue)
         except LogboomError as error:
+            if fetch.group and error.code == "UNKNOWN_QUEUE":
+                return  # the group knows newer metadata, and an update of the topic pulls again
             self._fail(reading, error)
             return
         endpoint = reading.suggested or leader

@@ -51,6 +51,7 @@ class Reader:
         share: int = 1 << 20,
         where: str | None = None,
         prefetch: int | None = None,
+        group: str = "",
     ) -> None:
         self.cluster = cluster
         found = FindTopic("t", 5.0)
@@ -63,6 +64,7 @@ class Reader:
         for queue in range(queues):
             fetch = QueueFetch("t", queue, start, self.inbox, share, tags)
             fetch.filter = text_of(Filter.of(tags, where))
+            fetch.group = group
             self.intake.add(fetch)
             cluster.call(OpenFetch(fetch))
 
@@ -460,6 +462,19 @@ def test_a_damaged_batch_is_fetched_again_and_at_last_told(cluster: Cluster) -> 
         reader.read(1, 5)
     cluster.log("t").entries[1] = good
     assert reader.read(3) == numbers(3, 3)
+
+
+def test_a_queue_that_its_group_gives_before_the_client_knows_of_it_is_waited_for(
+    cluster: Cluster,
+) -> None:
+    reader = Reader(cluster, queues=3, group="g")
+    cluster.run(1)
+    cluster.grow("t")
+    fill(cluster, 2, 0, 3)
+    assert reader.read(3) == numbers(0, 3)
+    alone = Reader(cluster, queues=4)
+    with pytest.raises(UnknownResource, match="queues 0 to 2"):
+        alone.read(1, 5)
 
 
 def test_a_deleted_topic_is_told(cluster: Cluster) -> None:
