@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from logboom.metadata.duties.queue_admission import MAX_UNOPENED
-from logboom.wire.commands import AlterTopic, AnyCommand, RestoreTopic
+from logboom.wire.commands import AlterTopic, AnyCommand, DeleteTopic, RestoreTopic
 from logboom.wire.errors import Unavailable
 from logboom.wire.features import FEATURES, SOFTWARE
 from logboom.wire.messages import Heartbeat, HeartbeatGranted, Propose, Proposed
@@ -58,6 +58,18 @@ def test_new_queues_wait_until_those_before_are_open() -> None:
     one.opened(AT_ONCE * MAX_QUEUES + 3)
     one.opened(AT_ONCE * MAX_QUEUES + 3)
     assert one.propose(topic("later", MAX_QUEUES)) == ""
+
+
+def test_what_is_deleted_makes_no_room_before_the_broker_says_so() -> None:
+    one = OneBroker()
+    one.opened(0)
+    one.fill()
+    one.opened(AT_ONCE * MAX_QUEUES)
+    for number in range(AT_ONCE):
+        assert one.propose(DeleteTopic(f"t{number}", 0)) == ""
+    for number in range(AT_ONCE):
+        assert one.propose(topic(f"new{number}", MAX_QUEUES)) == ""
+    assert one.propose(topic("late")) == "BUSY"
 
 
 def test_what_is_asked_for_in_one_turn_counts_before_it_is_applied() -> None:

@@ -12,6 +12,8 @@ LONG_S: Final = 0.02
 """Processor time of a turn after which the next takes half as many messages."""
 SHORT_S: Final = 0.01
 """Processor time of a turn after which the next may take twice as many."""
+LEAST: Final = 8
+"""Messages that any turn may take: a turn may last by itself, whatever its messages cost."""
 
 
 class TurnPace:
@@ -25,6 +27,6 @@ class TurnPace:
     def took(self, messages: int, spent_s: float) -> None:
         """Note how many messages the last turn had, and the processor time that it took."""
         if spent_s > LONG_S:
-            self.messages = max(1, min(messages, self.messages) // 2)
-        elif spent_s < SHORT_S:
+            self.messages = max(LEAST, min(messages, self.messages) // 2)
+        elif spent_s < SHORT_S or messages < self.messages:
             self.messages = min(self._most, 2 * self.messages)

@@ -44,6 +44,10 @@ class QueueAdmission:
         count = _made(command, cluster)
         if not count:
             return None
+        for broker in self._opened.keys() & cluster.brokers.keys():
+            # What was deleted since its heartbeat makes no room.
+            placed = len(cluster.brokers[broker].queues)
+            self._opened[broker] = min(self._opened[broker], placed)
         left, broker = max(
             (
                 (len(cluster.brokers[broker].queues) - opened, broker)

@@ -269,14 +269,14 @@ class SubscriptionService(Service):
             )
             consumer_session.held = None
 
-    def keep_attached(self, message: Receive, now: float) -> None:
-        """Count a consumer as heard whose Receive waits for the quota of its user."""
+    def keep_attached(self, message: Receive, user: str, now: float) -> None:
+        """Count a consumer as heard whose Receive waits for the quota of its user (A6)."""
         replica = self._queues.by_name.get((message.topic, message.queue))
         if replica is None:
             return
         served = self.served.get((replica.key, message.subscription))
         consumer_session = served.sessions.get(message.consumer) if served is not None else None
-        if consumer_session is not None and consumer_session.session == message.session:
+        if consumer_session is not None and consumer_session.is_of(user, message.session):
             consumer_session.heard = now
 
     def detach(

@@ -56,7 +56,7 @@ class Bench:
             self.sessions.get,
             lambda _, message: self.revoked.get(message.id),
             self.stats,
-            lambda message, now: self.kept.append((message.consumer, now)),
+            lambda message, _user, now: self.kept.append((message.consumer, now)),
         )
         self.served: list[tuple[float, str, AnyMessage, int]] = []
         """(time, client, request, bytes)"""

@@ -157,7 +157,7 @@ class Throttle:
         find_session: Callable[[PeerAddress], PeerSession | None],
         recheck: Callable[[PeerAddress, WireMessage], LogboomError | None],
         stats: Statistics,
-        keep_attached: Callable[[Receive, float], None] = lambda _message, _now: None,
+        keep_attached: Callable[[Receive, str, float], None] = lambda *_of: None,
     ) -> None:
         """Create a throttle without users.
 
@@ -165,7 +165,8 @@ class Throttle:
             books: returns the newest copy of users and rules.
             find_session: returns the session at an address.
             recheck: returns why a request that has waited may not be served any more, or None.
-            keep_attached: called with a waiting Receive and the time, while its connection is alive.
+            keep_attached: called with a waiting Receive, its user and the time, while its connection
+                is alive.
         """
         self._books = books
         self._find_session = find_session
@@ -417,7 +418,7 @@ class Throttle:
             self._refuse(request, lane, user, turn)
             return False
         if isinstance(request.message, Receive) and turn.mono - session.heard < DEAD_S:
-            self._keep_attached(request.message, turn.mono)
+            self._keep_attached(request.message, request.session.user, turn.mono)
         return True
 
     def _current_session(self, request: WaitingRequest) -> PeerSession | None:
