@@ -64,10 +64,11 @@ class SettlementQueue(Service):
         try:
             served, _ = self._access.find_session(peer.user, message, turn)
             check_replicas(served.leading)
+            count = len(message.acked) + len(message.again)
+            read = min(READ_UNITS * count, PEER_UNITS)
+            turn.settled[whose] = turn.settled.get(whose, 0) + read
             _check(message)
             settlement = _Settlement(peer, message)
-            count = len(message.acked) + len(message.again)
-            turn.settled[whose] = turn.settled.get(whose, 0) + READ_UNITS * count
             waiting = self._waiting.get(whose)
             if waiting is None and self._advance(settlement, whose, turn):
                 return
@@ -80,13 +81,19 @@ class SettlementQueue(Service):
             turn.refuse(peer.address, message.id, error)
 
     def step(self, turn: BrokerTurn) -> None:
-        """Continue with what is not finished."""
+        """Continue with what is not finished.
+
+        The first in line gets one part even of a turn whose room is spent on reading new requests.
+        """
+        due = True
         for whose in list(self._waiting):
-            if not _has_room(whose, turn):
+            if not (due or _has_room(whose, turn)):
                 continue
             waiting = self._waiting.pop(whose)
-            while waiting and self._advance(waiting[0], whose, turn):
+            while waiting and self._advance(waiting[0], whose, turn, due=due):
                 self._shares.remove(waiting.popleft().share)
+                due = False
+            due = False
             if waiting:
                 self._waiting[whose] = waiting
 
@@ -94,23 +101,28 @@ class SettlementQueue(Service):
         """Return minus infinity while something is not finished."""
         return float("-inf") if self._waiting else float("inf")
 
-    def _advance(self, settlement: _Settlement, whose: Hashable, turn: BrokerTurn) -> bool:
-        """Carry out parts while the turn has room; return whether the request is answered."""
+    def _advance(
+        self, settlement: _Settlement, whose: Hashable, turn: BrokerTurn, *, due: bool = False
+    ) -> bool:
+        """Carry out parts while the turn has room, and one that is `due` in any case.
+
+        Return whether the request is answered.
+        """
         address, message = settlement.address, settlement.message
         try:
             served, _ = self._access.find_session(settlement.user, message, turn)
-            while _has_room(whose, turn):
-                event = next(settlement.parts, None)
-                if event is None:
-                    told = Settled(message.id, settlement.refused)
-                    self._service.answers.add(served.replica, served.leading, address, told)
-                    return True
-                settlement.refuse(self._service.tell(served, event, turn))
+            while settlement.part is not None:
+                if not (due or _has_room(whose, turn)):
+                    return False
+                due = False
+                settlement.refuse(self._service.tell(served, settlement.part, turn))
                 turn.settled[whose] = turn.settled.get(whose, 0) + served.dispatcher.worked
+                settlement.part = next(settlement.parts, None)
+            told = Settled(message.id, settlement.refused)
+            self._service.answers.add(served.replica, served.leading, address, told)
         except LogboomError as error:
             turn.refuse(address, message.id, error)
-            return True
-        return False
+        return True
 
 
 def _has_room(whose: Hashable, turn: BrokerTurn) -> bool:
@@ -122,13 +134,15 @@ def _has_room(whose: Hashable, turn: BrokerTurn) -> bool:
 class _Settlement:
     """A request, and what is left of it."""
 
-    __slots__ = ("address", "message", "parts", "refused", "share", "user")
+    __slots__ = ("address", "message", "part", "parts", "refused", "share", "user")
 
     def __init__(self, peer: PeerSession, message: SettleMessages) -> None:
         self.address = peer.address
         self.user = peer.user
         self.message = message
         self.parts = _parts(message)
+        self.part = next(self.parts, None)
+        """The next part; None once all are carried out."""
         self.refused: list[Span] = []
         self.share = Share((), 0)
 

@@ -156,6 +156,21 @@ def test_a_small_settlement_has_room_beside_a_large_one_of_the_same_turn() -> No
     assert not greedy.peer.replies
 
 
+def test_a_small_settlement_has_room_beside_large_ones_in_every_turn() -> None:
+    rig = alone()
+    greedy = [holding(rig, 5_000, "shared", f"greedy-{n}") for n in range(2)]
+    modest = holding(rig, 5_000, "shared", "modest")
+    large = [(reader.peer, request(reader, LARGEST["far"][0][:8_000])) for reader in greedy]
+    events = asking(modest.peer, request(modest, [(10_000, 10_001)]))
+    for _ in range(20):
+        rig.turn(*[event for each in large for event in asking(*each)], *events)
+        events = []
+        if modest.peer.replies:
+            break
+        assert rig.broker.deadline() is not None, "the loop asks after each turn"
+    assert isinstance(modest.peer.answer(), Settled)
+
+
 def test_large_ones_of_many_connections_do_not_make_a_turn_last() -> None:
     def begin() -> Callable[[], bool]:
         rig = alone()
