@@ -7,7 +7,7 @@ agree, it counts as on the follower's disk; otherwise the answer says where to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
@@ -353,6 +353,7 @@ class ReplicateHandler(Service):
         """No entry of a queue that does not move was found yet."""
         looked = list(islice(follower.news, GATHERED_AT_ONCE))
         more = len(follower.news) - len(looked)
+        waiting: list[QueueKey] = []
         for key in looked:
             fetch = follower.fetches.get(key)
             if fetch is None:
@@ -371,6 +372,7 @@ class ReplicateHandler(Service):
                 urgent = True
                 continue
             if replica is None:
+                waiting.append(key)
                 continue
             if moving:
                 found, complete, copies = self._moved(replica, fetch.asked, moves)
@@ -389,19 +391,17 @@ class ReplicateHandler(Service):
                     room -= 0 if moving else sum(map(len, copies.frames))
             elif complete and fetch.asked.lacks is None:
                 del follower.news[key]
-        self._pass_over(follower, looked if more and not answers else ())
-        return answers, frames, urgent or (more > 0 and bool(answers))
-
-    @staticmethod
-    def _pass_over(follower: FetchSession, waiting: Sequence[QueueKey]) -> None:
-        """Let those that have nothing to send, such as moves without room, wait behind the others."""
-        for key in waiting:
-            if key in follower.news:
+            else:
+                waiting.append(key)
+        if more:
+            # What has nothing to send, such as moves without room, waits behind the others.
+            for key in waiting:
                 del follower.news[key]
                 follower.news[key] = None
-        follower.passed += len(waiting)
-        if not waiting or follower.passed >= len(follower.news):
+        follower.passed = follower.passed + len(looked) if more and not answers else 0
+        if follower.passed >= len(follower.news):
             follower.passed = 0
+        return answers, frames, urgent or (more > 0 and bool(answers))
 
     def _moved(
         self, replica: Replica, asked: FollowerPosition, moves: _MoveRoom

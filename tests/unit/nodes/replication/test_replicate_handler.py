@@ -6,9 +6,11 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from logboom.nodes.log.keys import Position
 from logboom.nodes.replication import replicate_handler
+from logboom.wire.batch import encode_batch
 from logboom.wire.errors import LogboomError
 from logboom.wire.messages import FollowerPosition, QueueAnswer, Replicated
 from logboom.wire.view import QueueView, TopicConfig, TopicView
@@ -319,6 +321,30 @@ def test_an_answer_looks_at_some_queues_and_the_next_ones_at_the_others(
         ]
         two.ask(request)
     assert got == {*range(5)}
+
+
+def test_what_waits_for_copies_leaves_its_place_to_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicate_handler, "GATHERED_AT_ONCE", 3)
+    rig = Rig()
+    compacted = TopicConfig(retention_ms=-1, compaction=True)
+    rig.lead(isr=BOTH, replicas=BOTH, queues=8, config=compacted)
+    two = rig.follower()
+    for queue in range(8):
+        rig.client().ask(produce("leader", queue=queue), [encode_batch([b"v"], [b"a"], now_ms=5)])
+    # Of two queues it has all entries, and lacks copies that the leader has yet to make.
+    request = fetch(0, *[(Position(1), 1)] * 2, *[(Position(0), -1)] * 6)
+    request.queues[:2] = [replace(asked, lacks=(0, 1)) for asked in request.queues[:2]]
+    carried: list[int] = []
+    for number in range(1, 20):
+        two.ask(request)
+        got = [answer.queue for answer in told(two) if answer.frames]
+        carried.append(len(got))
+        if sum(carried) == 6:
+            break
+        request = fetch(number)
+        request.queues = [FollowerPosition(1, queue, 1, 1, 0, 1) for queue in got]
+    assert sum(carried) == 6
+    assert max(carried) == 3, "all of an answer are entries"
 
 
 def test_what_finds_no_room_keeps_nobody_waiting_and_nothing_spins(
