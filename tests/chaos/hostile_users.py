@@ -180,7 +180,11 @@ class Target:
         self.keys = {user: self._new_user(user) for user in USERS}
         admin = self.root.admin
         admin.add_rule("user:reader", "allow", "read", "topic", OPEN)
-        self._group = stack.enter_context(self.root.consumer(SECRET, group=SECRET, start="first"))
+        # It does not poll again, and stays a member all the same.
+        member = self.root.consumer(
+            SECRET, group=SECRET, start="first", max_poll_interval_ms=86_400_000
+        )
+        self._group = stack.enter_context(member)
         self._subscriber = stack.enter_context(
             self.root.subscribe(SECRET, subscription=SECRET, start="first")
         )
