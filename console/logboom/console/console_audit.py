@@ -57,13 +57,17 @@ class ConsoleAudit:
                 if value and name not in NOT_TOLD
             },
         )
-        # Whoever is locked out may go on trying: such lines must not push others out of the file.
-        if event == "refused" or result == "LOCKED":
+        # Whoever is refused may go on trying: such lines must not push others out of the file.
+        if event == "refused":
             self._log.refused(entry)
+        elif event == "authentication" and result != "ok":
+            self._log.refused(entry, known=False)
         else:
-            self._log.note(entry)
+            self._log.managed(entry)
         self._file.write(self._log.take(), now)
 
     def close(self) -> None:
-        """Close the file."""
+        """Append the numbers that were not told yet, and close the file."""
+        self._log.flush()
+        self._file.write(self._log.take(), self._log.now)
         self._file.close()

@@ -181,7 +181,7 @@ class NameServerProcess:
             self._log_levels.follow({})
             self._sockets.close(FLUSH_MS if not reason else 0)
             if self._audit is not None:
-                self._audit.close()
+                self._audit.close(self.core.auditor.log)
             if not reason:
                 self._journal.close()
         if reason:
@@ -195,7 +195,7 @@ class NameServerProcess:
         self._sockets.close()
         self._journal.close()
         if self._audit is not None:
-            self._audit.close()
+            self._audit.close(self.core.auditor.log)
 
     @property
     def metrics_endpoint(self) -> str:

@@ -242,7 +242,7 @@ class BrokerProcess:
             self._sockets.close(flush_ms=LAST_WORDS_MS)
             self._storage.close()
             if self._audit is not None:
-                self._audit.close()
+                self._audit.close(self._core.auditor.log)
         return self._storage.out_of_room
 
     def _await_room(self) -> bool:

@@ -58,7 +58,7 @@ def test_as_many_files_are_kept_as_a_node_is_told(
     for number in range(20):
         log.managed(AuditEntry(event="command", verb="admin", request_id=number))
         files.write(log, NOW)
-    files.close()
+    files.close(log)
     found = {path.name for path in tmp_path.iterdir()}
     for name in ("audit.log", "audit-admin.log"):
         assert {each for each in found if each.startswith(name)} == {

@@ -11,9 +11,12 @@ from logboom.wire.access.access_commands import AddRule, AddUserKey, AlterUser, 
 from logboom.wire.access.access_rules import AccessRule, Quota, UserKey, principal_of
 from logboom.wire.actor import Instant
 from logboom.wire.audit_log import (
+    COUNTED_EVERY_S,
+    MAX_LINE_BYTES,
     MAX_LISTED,
     MAX_TEXT_CHARS,
     MAX_UNTAKEN,
+    SHARE_BYTES,
     AuditEntry,
     AuditLog,
     details_of,
@@ -21,6 +24,7 @@ from logboom.wire.audit_log import (
     lost_line,
 )
 from logboom.wire.commands import CreateTopic
+from logboom.wire.event_table import Plain
 from logboom.wire.view import TopicConfig
 
 PUBLIC = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
@@ -173,3 +177,68 @@ def test_what_would_steer_a_terminal_or_end_a_line_is_escaped() -> None:
     assert written.removesuffix("\n").isprintable()
     assert "é" in written
     assert json.loads(line)["client"] == json.loads(line)["details"]["name"] == text
+
+
+def test_a_line_is_bounded_whatever_is_asked() -> None:
+    log = AuditLog("n")
+    escaped = "\U000e0041" * 1_000
+    listed: list[Plain] = ["x" * 200] * 30
+    log.note(AuditEntry(event="command", resource="topic:t", details={"many": listed}))
+    log.note(
+        AuditEntry(
+            event="command", resource="topic:t", details={f"{n}": "x" * 256 for n in range(99)}
+        )
+    )
+    log.note(AuditEntry(event="refused", user="al", client=escaped, resource=escaped, rule=escaped))
+    lines = log.take()
+    assert all(len(line) <= MAX_LINE_BYTES for line in lines)
+    whole, without, short = map(json.loads, lines)
+    assert "left_out_bytes" not in whole["details"]
+    assert without["details"]["left_out_bytes"] > MAX_LINE_BYTES
+    assert without["resource"] == "topic:t"
+    assert (short["user"], short["client"][:9]) == ("al", escaped[:9])
+
+
+def test_beyond_a_share_there_is_a_number_at_once_and_every_hour() -> None:
+    log, now = AuditLog("n"), 0.0
+    told_lines: list[dict[str, Any]] = []
+    for at in range(40_000):
+        now = at / 8
+        log.begin(Instant(now, 0))
+        log.managed(AuditEntry(event="command", user="al", resource="topic:t", request_id=at + 1))
+        told_lines += told(log)
+    assert "count" not in told_lines[0]
+    beyond = [line for line in told_lines if line.get("beyond_share")]
+    assert beyond[0]["count"] == 1
+    assert beyond[-1]["request_id"] > beyond[0]["request_id"]
+    log.flush()
+    beyond += told(log)
+    assert len(beyond) <= 3 + now / COUNTED_EVERY_S
+    ordinary = [line for line in told_lines if not line.get("beyond_share")]
+    assert len(ordinary) + sum(line["count"] for line in beyond) == 40_000
+    # Another user has a share of its own.
+    log.managed(AuditEntry(event="command", user="bob"))
+    assert [line["user"] for line in told(log)] == ["bob"]
+
+
+def test_a_user_beyond_its_share_takes_no_place_of_others_refusals() -> None:
+    log = AuditLog("n")
+    log.begin(Instant(0.0, 0))
+    for at in range(2 * SHARE_BYTES // 100):
+        log.begin(Instant(at / 10, 0))
+        log.refused(AuditEntry(event="refused", user="al", address=f"{at}", rule="x" * 200))
+    log.take()
+    for at in range(100):
+        log.refused(AuditEntry(event="refused", user="al", address=f"more {at}"))
+    log.refused(AuditEntry(event="refused", user="bob", address="b"))
+    assert [line["user"] for line in told(log)] == ["bob"]
+
+
+def test_who_only_says_that_it_is_a_user_uses_up_the_share_of_strangers() -> None:
+    log = AuditLog("console")
+    for at in range(2 * SHARE_BYTES // 100):
+        log.begin(Instant(float(at), 0))
+        log.refused(AuditEntry(event="authentication", user="ada", rule="x" * 200), known=False)
+        log.take()
+    log.refused(AuditEntry(event="refused", user="ada", request_id=7))
+    assert [line["request_id"] for line in told(log)] == [7]

@@ -2,6 +2,7 @@
 
 import json
 import random
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -20,6 +21,13 @@ from logboom.wire.access.access_rules import (
 )
 from logboom.wire.access_requirements import REQUESTS
 from logboom.wire.actor import Effects, Instant, PeerAddress
+from logboom.wire.audit_file import DEFAULT_FILES, MAX_FILE_BYTES, AuditFiles
+from logboom.wire.audit_log import (
+    COUNTED_EVERY_S,
+    MAX_LINE_BYTES,
+    SHARE_BYTES,
+    SHARE_BYTES_PER_HOUR,
+)
 from logboom.wire.auditor import (
     COUNTED_REQUESTS,
     MANAGEMENT,
@@ -31,6 +39,7 @@ from logboom.wire.base import WireMessage
 from logboom.wire.commands import AnyCommand, Barrier, CreateTopic, DeleteTopic
 from logboom.wire.errors import InvalidRequest, NotLeader, Refused
 from logboom.wire.frames import encode
+from logboom.wire.group_commands import DeleteGroup
 from logboom.wire.messages import Hello, Produce, Propose, RemoveNameServer, Replicate, Stats
 from logboom.wire.stats import Statistics
 from logboom.wire.subscription_messages import AlterSubscription
@@ -224,20 +233,95 @@ def test_a_decision_that_is_not_the_applications_own_is_told() -> None:
     assert b"secret" not in b"".join(lines)
 
 
+HOURS = 48
+"""Hours for which one user and strangers together push nothing out of as many files as are kept."""
+
+
+def most_bytes(hours: int) -> int:
+    """The bytes that one share of the log may take: what is saved up, what comes, numbers."""
+    saved_up = SHARE_BYTES + MAX_LINE_BYTES
+    numbers = int(hours * 3600 / COUNTED_EVERY_S) + 2
+    return saved_up + hours * SHARE_BYTES_PER_HOUR + numbers * MAX_LINE_BYTES
+
+
+def test_the_shares_are_small_enough() -> None:
+    older_files = DEFAULT_FILES - 1
+    # What a user does and is refused, and what strangers are refused.
+    assert 3 * most_bytes(HOURS) < older_files * MAX_FILE_BYTES
+    # As SECURITY.md says it.
+    assert 2 * most_bytes(24) < 7.5 * 1024**2
+    assert most_bytes(24) < 3.75 * 1024**2
+
+
+def test_one_user_and_strangers_push_out_nothing_for_two_days(tmp_path: Path) -> None:
+    gate = Gate()
+    auditor = gate.auditor
+    auditor.address_of = lambda address: f"2001:db8::{int.from_bytes(address.routing_id):x}"
+    files = AuditFiles(tmp_path, "broker-1")
+    carol = session(principal=principal_of("carol", KEY))
+    strange = "\u202e\U000e0041"
+    others: list[int] = []
+
+    def serve(of: PeerSession, number: int, name: str) -> None:
+        create = Propose(number, 1_000, "", 1, CreateTopic(name, 1, 1, TopicConfig(), 0))
+        auditor.commanded(of, create, "")
+
+    def refuse(of: PeerSession, number: int, name: str) -> None:
+        auditor.refused(
+            of.address, of.principal, of, DeleteGroup(name, 0), Refused(name, "FORBIDDEN")
+        )
+
+    def write(seconds: float) -> None:
+        now = Instant(seconds, int(seconds * 1_000))
+        files.write(auditor.log, now)
+        auditor.begin(now)
+
+    served = 0
+    for step in range(HOURS * 60):
+        seconds = 60.0 * step
+        write(seconds)
+        if step % 60 == 10:
+            others.append(step)
+            serve(carol, step, "orders")
+            refuse(carol, step, "orders")
+        # First all at once, and then more than any share has.
+        for number in range(3_000 if step == 11 else 4):
+            worst = session()
+            worst.address = PeerAddress("main", number.to_bytes(4) + step.to_bytes(4))
+            worst.client_id = strange * (128 if number % 2 else 1)
+            serve(worst, 0, strange * 40 if number % 3 else "t")
+            refuse(worst, 0, strange * 40)
+            auditor.refused_key(f"2001:db8:1::{step:x}:{number:x}", "main")
+            served += 1
+    files.close(auditor.log)
+    written = [line for path in tmp_path.iterdir() for line in path.read_bytes().splitlines()]
+    assert max(map(len, written)) < MAX_LINE_BYTES
+    lines: list[dict[str, Any]] = [json.loads(line) for line in written]
+    # Each line of others is there, and the number of all that are not.
+    of_carol = [line for line in lines if line.get("user") == "carol"]
+    done = [line["request_id"] for line in of_carol if line["event"] == "command"]
+    assert sorted(done) == others
+    assert [line["count"] for line in of_carol if line["event"] == "refused"] == [1] * len(others)
+    of_alice = [line for line in lines if line.get("user") == "alice"]
+    counts = [line.get("count", 1) for line in of_alice if line["event"] == "command"]
+    assert sum(counts) == served
+    assert {line.get("beyond_share", False) for line in of_alice} == {True, False}
+    # The number comes at once, and then once an hour, for what is done and what is refused.
+    assert sum(line.get("beyond_share", False) for line in of_alice) <= 2 * (HOURS + 2)
+
+
 def test_a_user_with_few_rights_cannot_push_out_what_administrators_did() -> None:
     gate = Gate()
     log = gate.auditor.log
     gate.auditor.commanded(session(), Propose(5, 1_000, "", 1, AddUserKey("bob", KEY)), "")
     alter = filled(AlterSubscription)
     size = 0
-    served = 20_000
-    for at in range(served):
+    for at in range(10_000):
         gate.auditor.begin(Instant(1.0 + at / 1_000, at))
         gate.auditor.requested(session(), alter)
         gate.auditor.commanded(session(), Propose(5, 1_000, "", 1, DeleteTopic("t", 0)), "X")
         size += sum(map(len, log.take()))
-    # 20 seconds: a burst, the rate, and a count a second of each request.
-    assert size < 400 * (50 + 20 * 5 + 2 * 25)
+    assert size < most_bytes(1)
     (kept,) = log.take_kept()
     assert json.loads(kept)["request"] == "adduserkey"
 
@@ -363,7 +447,9 @@ def test_what_the_raft_leader_does_to_keys_by_itself_is_told() -> None:
     gate = Gate()
     gate.auditor.commanded_itself(EndUserKeys(5), "")
     gate.auditor.commanded_itself(Barrier(), "")
-    (line,) = gate.told()
+    kept = gate.auditor.log.take_kept()
+    assert [json.loads(line) for line in kept] == gate.told()
+    (line,) = map(json.loads, kept)
     assert (line["request"], line["result"]) == ("enduserkeys", "ok")
 
 

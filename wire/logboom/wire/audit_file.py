@@ -65,8 +65,10 @@ class AuditFiles:
         self._all.write(log.take(), now)
         self._kept.write(log.take_kept(), now)
 
-    def close(self) -> None:
-        """Close the files."""
+    def close(self, log: AuditLog) -> None:
+        """Append the numbers that the log has not told yet, and close the files."""
+        log.flush()
+        self.write(log, log.now)
         self._all.close()
         self._kept.close()
 

@@ -2,9 +2,13 @@
 
 A line tells who did or was refused what, by its name. It never holds the contents of messages, nor
 keys, public ones included: a key is named by its label and a mark. Refusals of one user at one
-address are told once a second, with their number. So is what a user does beyond its rate of lines.
-What needs a right over the cluster is not limited: those who have it are few, and their lines are also
-kept apart (`audit_file.py`), so that nobody else can push them out.
+address are told once a second, with their number.
+
+Each user has two shares of bytes, for the lines of what it does and of what it is refused; strangers
+together have one for what they are refused. Beyond a share one line an hour says how many there were.
+So no user fills the files within a day, and none uses up the share of another. What needs a right over
+the cluster is not limited: those who have it are few, and their lines are also kept apart
+(`audit_file.py`), so that nobody else can push them out.
 """
 
 from __future__ import annotations
@@ -28,12 +32,18 @@ MAX_LISTED: Final = 20
 """Maximum number of elements of a list in a line."""
 MAX_UNTAKEN: Final = 10_000
 """Lines that may wait to be written; further ones are counted as lost."""
-USER_LINES_PER_S: Final = 5.0
-"""Lines a second about what one user did within its own rights; the rest is counted."""
-USER_LINES: Final = 50.0
-"""Lines that a quiet user may cause at once."""
-MAX_USERS: Final = 10_000
-"""Users whose lines are counted; the longest quiet one is forgotten first."""
+MAX_LINE_BYTES: Final = 8 * 1024
+"""Size beyond which a line leaves out its details, and most of its texts."""
+SHARE_BYTES: Final = 512 * 1024
+"""Bytes of lines of one share that a quiet user may cause at once."""
+SHARE_BYTES_PER_HOUR: Final = 128 * 1024
+"""Bytes of lines of one share that a user may cause all the time."""
+COUNTED_EVERY_S: Final = 3600.0
+"""Seconds between two lines that say how many were not written beyond a share."""
+MAX_SHARES: Final = 20_000
+"""Shares that are known; that of the longest quiet user is forgotten first, and is full again."""
+TEXTS: Final = ("user", "client", "resource", "rule")
+"""Fields that others choose."""
 UNTOLD_FIELDS: Final = frozenset(
     {"id", "number", "proposer", "time_ms", "timeout_ms", "incarnation", "seen_version"}
 )
@@ -69,25 +79,24 @@ class AuditEntry(Struct, omit_defaults=True, kw_only=True):
     request_id: int = 0
     """Number of the request on its connection."""
     count: int = 0
-    """Refusals that this line stands for, or lines that were lost."""
+    """Refusals or requests that this line stands for, or lines that were lost."""
+    beyond_share: bool = False
+    """True if the lines of `count` were not written, since a share was used up; this is the last."""
 
 
-class _LineRate:
-    """The lines that one user may still cause."""
+class _Share:
+    """The bytes of lines that one user may still cause; below 0 by part of a line."""
 
     __slots__ = ("left", "since")
 
-    def __init__(self, left: float, now: float) -> None:
-        self.left = left
+    def __init__(self, now: float) -> None:
+        self.left: float = SHARE_BYTES
         self.since = now
 
-    def take(self, now: float) -> bool:
-        self.left = min(USER_LINES, self.left + max(0.0, now - self.since) * USER_LINES_PER_S)
+    def refill(self, now: float) -> None:
+        gained = max(0.0, now - self.since) * SHARE_BYTES_PER_HOUR / 3600
+        self.left = min(SHARE_BYTES, self.left + gained)
         self.since = now
-        if self.left < 1.0:
-            return False
-        self.left -= 1.0
-        return True
 
 
 class AuditLog:
@@ -99,63 +108,94 @@ class AuditLog:
         self.entries = 0
         """Lines that were made."""
         self._node = node
-        self._now = Instant(0.0, 0)
+        self.now = Instant(0.0, 0)
+        """Time of the turn."""
         self._lines: list[bytes] = []
         self._kept: list[bytes] = []
-        self._refusals = RefusalCounter[tuple[str, ...], AuditEntry](self._tell)
-        self._repeats = RefusalCounter[tuple[str, ...], AuditEntry](self._tell_served)
-        self._rates: dict[str, _LineRate] = {}
-        """By user, or address on a listener without keys; the longest quiet one first."""
+        self._refusals = RefusalCounter[tuple[str, ...], AuditEntry](self._tell_refused)
+        self._repeats = RefusalCounter[tuple[str, ...], AuditEntry](self._tell_repeated)
+        self._beyond = RefusalCounter[tuple[str, ...], AuditEntry](
+            self._tell_beyond, COUNTED_EVERY_S
+        )
+        self._shares: dict[tuple[str, ...], _Share] = {}
+        """By "done" or "refused" and whose it is; that of the longest quiet one first."""
 
     def begin(self, now: Instant) -> None:
-        """Begin a turn of the node; tell the numbers of refusals that are due."""
-        self._now = now
+        """Begin a turn of the node; tell the numbers that are due."""
+        self.now = now
         self._refusals.tick(now.mono)
         self._repeats.tick(now.mono)
+        self._beyond.tick(now.mono)
 
-    def refused(self, entry: AuditEntry) -> None:
-        """Note a refusal."""
-        self._refusals.add((entry.user, entry.address), entry, self._now.mono)
+    def flush(self) -> None:
+        """Tell all numbers, because the node ends."""
+        self._refusals.flush()
+        self._repeats.flush()
+        self._beyond.flush()
 
-    def managed(self, entry: AuditEntry) -> None:
-        """Note what somebody did, one by one up to a rate unless it needed a right over the cluster."""
-        if entry.verb == "admin":
+    def refused(self, entry: AuditEntry, *, known: bool = True) -> None:
+        """Note a refusal.
+
+        Args:
+            entry: the line; those without a user count as strangers.
+            known: False if somebody only says that it is this user.
+        """
+        whose = entry.user if known else ""
+        if self._share(("refused", whose)).left > 0:
+            key = (whose, entry.user, entry.address, entry.result)
+            self._refusals.add(key, entry, self.now.mono)
+        else:
+            # Without a place in the lines of this second, which others need.
+            self._beyond.add(("refused", whose), entry, self.now.mono)
+
+    def managed(self, entry: AuditEntry, *, itself: bool = False) -> None:
+        """Note what somebody did; within its share, unless it needed a right over the cluster.
+
+        Args:
+            entry: the line.
+            itself: True if the node has done it by itself.
+        """
+        if itself or entry.verb == "admin":
             before = len(self._lines)
             self.note(entry)
             self._kept += self._lines[before:]
-        elif self._has_room(entry.user or entry.address):
-            self.note(entry)
         else:
-            self.repeated(entry)
+            self._note_within(("done", entry.user or entry.address), entry, 1)
 
     def repeated(self, entry: AuditEntry) -> None:
         """Note what is done again and again: once a second for each user, request and resource."""
         key = (entry.user, entry.address, entry.event, entry.request, entry.resource)
-        self._repeats.add(key, entry, self._now.mono)
+        self._repeats.add(key, entry, self.now.mono)
 
-    def _has_room(self, who: str) -> bool:
-        """Take one line from the rate of a user; False if it is used up."""
-        rate = self._rates.pop(who, None) or _LineRate(USER_LINES, self._now.mono)
-        self._rates[who] = rate
-        if len(self._rates) > MAX_USERS:
-            del self._rates[next(iter(self._rates))]
-        return rate.take(self._now.mono)
+    def _note_within(self, whose: tuple[str, ...], entry: AuditEntry, count: int) -> None:
+        """Note what counts against a share; if that is used up, count it."""
+        share = self._share(whose)
+        if share.left > 0:
+            share.left -= self.note(entry)
+        else:
+            self._beyond.add(whose, entry, self.now.mono, count)
 
-    def note(self, entry: AuditEntry) -> None:
-        """Note anything else."""
+    def _share(self, whose: tuple[str, ...]) -> _Share:
+        share = self._shares.pop(whose, None) or _Share(self.now.mono)
+        self._shares[whose] = share
+        if len(self._shares) > MAX_SHARES:
+            del self._shares[next(iter(self._shares))]
+        share.refill(self.now.mono)
+        return share
+
+    def note(self, entry: AuditEntry) -> int:
+        """Note anything else. Return the size of the line in bytes."""
         if len(self._lines) >= MAX_UNTAKEN:
             self.lost += 1
-            return
-        entry.time = datetime.fromtimestamp(self._now.wall_ms / 1000, UTC).isoformat(
+            return 0
+        entry.time = datetime.fromtimestamp(self.now.wall_ms / 1000, UTC).isoformat(
             timespec="milliseconds"
         )
         entry.node = self._node
-        for name in ("user", "client", "resource", "rule"):
-            setattr(entry, name, shortened(getattr(entry, name)))
         self.entries += 1
-        # Escapes of JSON, for what would steer a terminal or end a line there: bidirectional texts.
-        line = printable(msgspec.json.encode(entry).decode()).encode() + b"\n"
+        line = _line_of(entry)
         self._lines.append(line)
+        return len(line)
 
     def take(self) -> list[bytes]:
         """Return the lines made since the last call."""
@@ -176,19 +216,49 @@ class AuditLog:
         self._lines.clear()
         self._kept.clear()
 
-    def _tell(self, _key: tuple[str, ...] | None, entry: AuditEntry | None, count: int) -> None:
-        if entry is None:
-            entry = AuditEntry(event="refused", rule="of many other users and addresses")
-        entry.count = count
-        self.note(entry)
+    def _tell_refused(
+        self, key: tuple[str, ...] | None, entry: AuditEntry | None, count: int
+    ) -> None:
+        whose = "" if key is None else key[0]
+        self._note_within(("refused", whose), _counted("refused", entry, count), count)
 
-    def _tell_served(
+    def _tell_repeated(
         self, _key: tuple[str, ...] | None, entry: AuditEntry | None, count: int
     ) -> None:
-        if entry is None:
-            entry = AuditEntry(event="request", rule="of many other users and addresses")
-        entry.count = count
-        self.note(entry)
+        self.note(_counted("request", entry, count))
+
+    def _tell_beyond(
+        self, _key: tuple[str, ...] | None, entry: AuditEntry | None, count: int
+    ) -> None:
+        told = _counted("audit", entry, count)
+        told.beyond_share = True
+        self.note(told)
+
+
+def _counted(event: str, entry: AuditEntry | None, count: int) -> AuditEntry:
+    """Return the line that stands for several; without an entry, for those of many users."""
+    if entry is None:
+        entry = AuditEntry(event=event, rule="of many other users and addresses")
+    entry.count = count
+    return entry
+
+
+def _line_of(entry: AuditEntry) -> bytes:
+    line = _encoded(entry, MAX_TEXT_CHARS)
+    if len(line) > MAX_LINE_BYTES:
+        entry.details = {"left_out_bytes": len(line)}
+        line = _encoded(entry, MAX_TEXT_CHARS)
+    if len(line) > MAX_LINE_BYTES:
+        # Texts of characters that are escaped.
+        line = _encoded(entry, MAX_TEXT_CHARS // 8)
+    return line
+
+
+def _encoded(entry: AuditEntry, text_chars: int) -> bytes:
+    for name in TEXTS:
+        setattr(entry, name, shortened(getattr(entry, name), text_chars))
+    # Escapes of JSON, for what would steer a terminal or end a line there: bidirectional texts.
+    return printable(msgspec.json.encode(entry).decode()).encode() + b"\n"
 
 
 def entry_about(event: str, principal: str | None, address: str, client: str = "") -> AuditEntry:
@@ -259,6 +329,6 @@ def _listed(values: Iterable[Any]) -> Plain:
     return plain
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, chars: int = MAX_TEXT_CHARS) -> str:
     """Return a text that others chose, as long as a line may tell it."""
-    return text if len(text) <= MAX_TEXT_CHARS else f"{text[: MAX_TEXT_CHARS - 1]}…"
+    return text if len(text) <= chars else f"{text[: chars - 1]}…"

@@ -208,7 +208,7 @@ class Auditor:
         if isinstance(command, get_args(AccessCommand)):
             entry = AuditEntry(event="command")
             _describe(entry, command)
-            self._manage(entry, command, code)
+            self._manage(entry, command, code, itself=True)
 
     def requested(self, session: PeerSession, message: WireMessage, code: str = "") -> None:
         """Note a request, if it is one of management."""
@@ -222,13 +222,15 @@ class Auditor:
             entry.details = {name: details[name] for name in ("queue",) if name in details}
             self.log.repeated(entry)
 
-    def _manage(self, entry: AuditEntry, asked: Command | Request, code: str) -> None:
+    def _manage(
+        self, entry: AuditEntry, asked: Command | Request, code: str, *, itself: bool = False
+    ) -> None:
         entry.result = code or "ok"
         entry.details = details_of(asked)
         if isinstance(asked, Decide) and asked.app_id.startswith(MADE_UP):
             # Whoever knows an id that a producer has invented may use it.
             entry.details["app_id"] = MADE_UP
-        self.log.managed(entry)
+        self.log.managed(entry, itself=itself)
 
     def _entry(self, event: str, session: PeerSession, asked: object) -> AuditEntry:
         address = self.address_of(session.address)

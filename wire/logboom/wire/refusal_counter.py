@@ -63,19 +63,19 @@ class RefusalCounter(Generic[K, D]):
     def __len__(self) -> int:
         return len(self._keys)
 
-    def add(self, key: K, details: D, now: float) -> None:
-        """Count one refusal, and tell it if that is due."""
+    def add(self, key: K, details: D, now: float, count: int = 1) -> None:
+        """Count a refusal, or several with the same details, and tell them if that is due."""
         self.tick(now)
         known = self._keys.get(key)
         if known is not None:
-            known.untold += 1
+            known.untold += count
             known.details = details
         elif self._told < self._most_per_s and len(self._keys) < MAX_KEYS:
             self._keys[key] = _Repeats(now, details)
             self._told += 1
-            self._tell(key, details, 1)
+            self._tell(key, details, count)
         else:
-            self._others += 1
+            self._others += count
 
     def tick(self, now: float) -> None:
         """Tell what has waited for a second; forget keys that were quiet."""
