@@ -32,8 +32,14 @@ def mark_of(user: str) -> int:
     return 1 + int.from_bytes(digest, "big") % ((1 << 63) - 1)
 
 
-def _span_of(user: str) -> int:
-    return (1 + mark_of(user) % _SPANS) * _SPAN
+def span_of_user(user: str) -> int:
+    """Return the number that all producer ids of a user have in common, above 0."""
+    return 1 + mark_of(user) % _SPANS
+
+
+def span_of_id(producer_id: int) -> int:
+    """Return `span_of_user` of the user who has this producer id; 0 or less if it is nobody's."""
+    return producer_id // _SPAN
 
 
 def id_of_user(user: str, number: int) -> int:
@@ -41,9 +47,9 @@ def id_of_user(user: str, number: int) -> int:
 
     Successive numbers have successive ids.
     """
-    return _span_of(user) + (number + number // _JUMP * _STEP) % _FIRSTS
+    return span_of_user(user) * _SPAN + (number + number // _JUMP * _STEP) % _FIRSTS
 
 
 def is_id_of_user(user: str, producer_id: int) -> bool:
     """Return True if a producer id was given to this user."""
-    return 0 <= producer_id - _span_of(user) < _SPAN
+    return span_of_id(producer_id) == span_of_user(user)

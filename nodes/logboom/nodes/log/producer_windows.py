@@ -16,6 +16,7 @@ import msgspec
 from logboom.nodes.log.keys import Position
 from logboom.wire.errors import DataDamaged, ProducerError
 from logboom.wire.head import BatchHead, sequence_after
+from logboom.wire.user_marks import span_of_id, span_of_user
 
 WINDOW: Final = 5
 """Batches that a producer may have in flight to a queue, and so the minimum that is remembered."""
@@ -53,13 +54,19 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 class ProducerWindows:
     """The windows of all producers of a queue."""
 
-    __slots__ = ("_windows",)
+    __slots__ = ("_of_span", "_windows")
 
     def __init__(self) -> None:
         self._windows: dict[int, list[BatchMetadata]] = {}
+        self._of_span: dict[int, dict[int, None]] = {}
+        """`span_of_id` → ids with a window, in their order."""
 
     def __len__(self) -> int:
         return len(self._windows)
+
+    def of_user(self, user: str) -> Iterable[int]:
+        """Return the producers whose ids were given to a user."""
+        return self._of_span.get(span_of_user(user), {})
 
     def find(self, head: BatchHead) -> BatchMetadata | None:
         """Find the original if this batch is a retained duplicate; None if it is the next in order.
@@ -110,6 +117,7 @@ class ProducerWindows:
         window = self._windows.get(head.producer_id)
         if window is None:
             window = self._windows[head.producer_id] = []
+            self._of_span.setdefault(span_of_id(head.producer_id), {})[head.producer_id] = None
         elif window[-1].at >= at:
             return
         place = (at.offset, append_time_ms, at.side, parked)
@@ -125,7 +133,7 @@ class ProducerWindows:
             while window and window[-1].at >= end:
                 window.pop()
             if not window:
-                del self._windows[producer_id]
+                self._forget(producer_id)
 
     def idle(self, before_ms: int) -> dict[int, Position]:
         """Return producers whose last batch was appended before `before_ms`, with its position."""
@@ -142,7 +150,14 @@ class ProducerWindows:
         for producer_id in producer_ids:
             window = self._windows.get(producer_id)
             if window is not None and window[-1].at < before:
-                del self._windows[producer_id]
+                self._forget(producer_id)
+
+    def _forget(self, producer_id: int) -> None:
+        del self._windows[producer_id]
+        span = span_of_id(producer_id)
+        del self._of_span[span][producer_id]
+        if not self._of_span[span]:
+            del self._of_span[span]
 
     def encode(self, hw: Position) -> bytes:
         """Encode all windows up to the HW."""
@@ -163,3 +178,6 @@ class ProducerWindows:
             self._windows = {p: w for p, w in _decode(stored).items() if w}
         except msgspec.DecodeError as error:
             raise DataDamaged(f"a queue's producer windows cannot be read: {error}") from None
+        self._of_span = {}
+        for producer_id in self._windows:
+            self._of_span.setdefault(span_of_id(producer_id), {})[producer_id] = None

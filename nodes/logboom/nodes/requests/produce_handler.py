@@ -288,6 +288,7 @@ class ProduceHandler(Service):
 
     def lost(self, replica: Replica, leading: Leadership, turn: BrokerTurn) -> None:
         """Send waiting producers to the next leader, because the leadership ended."""
+        self._producers.lost(replica, leading)
         waiting = [*leading.waiting_all, *leading.waiting_leader, *(w for _, w in leading.late)]
         if not waiting:
             return

@@ -14,6 +14,7 @@ from logboom.nodes.log.producer_windows import WINDOW, BatchMetadata, ProducerWi
 from logboom.wire.batch import validate_batch
 from logboom.wire.errors import DataDamaged, ProducerError
 from logboom.wire.head import BatchHead
+from logboom.wire.user_marks import id_of_user
 from tests.thorough import examples
 from tests.unit.nodes.rig import batch
 
@@ -101,6 +102,24 @@ def test_only_what_lies_below_the_hw_is_written_down() -> None:
     assert other.find(head(6)) is not None
     with pytest.raises(DataDamaged):
         other.load(b"\xc1")
+
+
+def test_the_producers_of_a_user_are_those_with_its_ids_and_a_window() -> None:
+    ids = [id_of_user("ann", number) for number in range(4)]
+    windows = filled(1)
+    for at, producer in enumerate([*ids, id_of_user("bob", 0)], 1):
+        windows.add(head(0, producer=producer), Position(at), at, Position(at))
+        windows.add(head(1, producer=ids[0]), Position(at), at, Position(at))
+    windows.expire(ids[:2], before=Position(5))
+    assert [*windows.of_user("ann")] == [ids[0], *ids[2:]]
+    windows.cut(Position(4))
+    again = ProducerWindows()
+    again.load(windows.encode(Position(5)))
+    for each in (windows, again):
+        assert [*each.of_user("ann")] == [ids[0], ids[2]]
+        assert [*each.of_user("bob")] == []
+        assert len(each) == 3
+    assert [*filled(1).of_user("ann")] == []
 
 
 @dataclass
