@@ -8,9 +8,13 @@ from unittest.mock import Mock, call
 import msgspec
 
 from logboom.backup.user_restore import restore_users
+from logboom.client.admin_flows.access_flows import make_rule
+from logboom.wire.access.access_commands import CreateRole
 from logboom.wire.access.access_rules import AccessRule, Quota, RoleView, UserKey, UserView
 from logboom.wire.backup_messages import ClusterSnapshot
 from logboom.wire.features import SUBSCRIPTION_RIGHTS
+from logboom.wire.operation_commands import RaiseFeatures
+from tests.unit.metadata.access.access_states import AccessTables
 
 EMPTY = ClusterSnapshot(5, "cluster", 9, 2, 1, 1, [], [], 1, [], [], [], [])
 
@@ -68,3 +72,36 @@ def test_users_of_a_cluster_without_rights_on_subscriptions_go_on_using_them() -
         wanted = {(who, "allow", "read", "subscription", "orders/*") for who in HOLDERS}
         assert len(wanted.intersection(added)) == count
         assert len(added) == 2 + count
+
+
+def test_denials_on_topics_come_to_subscriptions_as_by_an_upgrade() -> None:
+    rules = [
+        AccessRule(True, "read", "topic", "*"),
+        AccessRule(True, "manage", "topic", "orders.*"),
+        AccessRule(False, "read", "topic", "secret"),
+        AccessRule(False, "manage", "topic", "orders.eu*"),
+        AccessRule(False, "write", "topic", "orders.us"),
+    ]
+    upgraded = AccessTables(features=SUBSCRIPTION_RIGHTS - 1)
+    upgraded.done(CreateRole("readers"))
+    for holder in ("user:alice", "role:readers"):
+        for rule in rules:
+            upgraded.grant(holder, rule)
+    upgraded.done(RaiseFeatures(SUBSCRIPTION_RIGHTS, 0))
+    users = [UserView("alice", [UserKey("one", "k1", 1)], rules=rules)]
+    state = msgspec.structs.replace(
+        EMPTY, users=users, roles=[RoleView("readers", rules)], features=SUBSCRIPTION_RIGHTS - 1
+    )
+    client: Any = Mock()
+    restore_users(client, state, msgspec.structs.replace(EMPTY, features=SUBSCRIPTION_RIGHTS))
+    added = [each.args for each in client.admin.add_rule.call_args_list]
+    wanted = {
+        "user:alice": upgraded.access.users["alice"].rules,
+        "role:readers": upgraded.access.roles["readers"].rules,
+    }
+    for holder, after in wanted.items():
+        restored = [make_rule(*words) for who, *words in added if who == holder]
+        assert sorted(restored) == after
+        assert [rule.allow for rule in restored] == sorted(rule.allow for rule in restored)
+        assert AccessRule(False, "read", "subscription", "secret/*") in restored
+        assert AccessRule(False, "manage", "subscription", "orders.eu*") in restored

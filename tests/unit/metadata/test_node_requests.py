@@ -166,12 +166,74 @@ def test_a_topic_of_retries_is_on_account_of_somebody_who_may_read() -> None:
     assert result.code == "FORBIDDEN"
 
 
-def test_a_refused_claim_to_a_users_account_is_audited() -> None:
+@pytest.mark.parametrize("owner", ["alice", "nobody"])
+def test_a_claim_to_a_user_who_may_no_longer_read_or_is_made_up_is_audited_alike(
+    owner: str,
+) -> None:
     desk = NodeDesk()
+    desk.rule("alice", "read", "topic", "orders")
+    desk.rule("alice", "read", "subscription", "orders/s")
+    desk.revoke("alice", "read", "subscription", "orders/s")
     desk.core.auditor.log.take()
-    desk.propose_as_node(ALIVE, retry("%DLQ%orders%s", "alice"))
+    result = desk.propose_as_node(ALIVE, retry("%DLQ%orders%s", owner))
+    assert isinstance(result, CommandResult)
+    assert result.code == "FORBIDDEN"
     (line,) = desk.core.auditor.log.take()
     assert b'"event":"refused"' in line
+    for name in (owner, node_user(ALIVE), "%DLQ%orders%s"):
+        assert name.encode() in line
+
+
+LATE_CLAIMS: list[tuple[Any, str]] = [
+    (retry("%DLQ%orders%s", "alice"), "NOT_LEADER"),
+    (retry("%DLQ%none%s", "alice"), "UNKNOWN_TOPIC"),
+    (retry("%RETRY%work"), "NOT_COORDINATOR"),
+    (retry("%RETRY%none"), "UNKNOWN_GROUP"),
+    (ElectLeader("none", 0, OTHER, 0), "UNKNOWN_TOPIC"),
+    (ElectLeader("orders", 0, OTHER, 0), "NOT_LEADER"),
+    (Decide("app", -1, 1, 1, False, [ParkedBatches(1, 0, [])], [], 0), "NOT_LEADER"),
+    (Decide("app", -1, 1, 1, False, [ParkedBatches(9, 0, [])], [], 0), "UNKNOWN_TOPIC"),
+    (joined("work"), "NOT_COORDINATOR"),
+]
+"""What a broker says that has not yet heard of its lost leaderships, or of deleted topics."""
+
+
+def test_a_broker_that_is_late_leaves_no_line_in_the_audit_log() -> None:
+    desk = NodeDesk()
+    desk.rule("alice", "read", "topic", "*")
+    desk.rule("alice", "read", "subscription", "*")
+    desk.core.auditor.log.take()
+    for command, code in LATE_CLAIMS:
+        result = desk.propose_as_node(OTHER, command)
+        assert isinstance(result, CommandResult), result
+        assert result.code == code
+    assert desk.core.auditor.log.take() == []
+
+
+def test_a7_a_broker_aborts_nothing_if_one_of_the_queues_is_not_there() -> None:
+    desk = NodeDesk()
+    own = ParkedBatches(desk.orders, 0, [])
+    for other in ((999_999, 0), (desk.orders, 999), (desk.orders, -1)):
+        for parked in ([own, ParkedBatches(*other, [])], [ParkedBatches(*other, []), own]):
+            before = desk.state()
+            answer = desk.propose_as_node(ALIVE, Decide("app", -1, 1, 1, False, parked, [], 0))
+            assert getattr(answer, "code", "") == "UNKNOWN_TOPIC", other
+            assert desk.state() == before
+
+
+def test_a_report_on_a_topic_that_is_gone_is_taken() -> None:
+    desk = NodeDesk()
+    parked = [ParkedBatches(desk.orders, 0, [])]
+    abort = Decide("app", -1, 1, 1, False, parked, [], 0)
+    decided = desk.propose_as_node(ALIVE, abort)
+    assert isinstance(decided, CommandResult)
+    assert isinstance(decided.value, list)
+    number = int(decided.value[1])
+    desk.propose(DeleteTopic("orders", 0))
+    done = [AppliedDecision(number, desk.orders, 0)]
+    result = desk.propose_as_node(ALIVE, ReportDecided(ALIVE, desk.epochs[ALIVE], done))
+    assert isinstance(result, CommandResult)
+    assert result.code == ""
 
 
 @pytest.mark.parametrize("queue", [None, (999_999, 0), (1, 999)])

@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from logboom.client.send.sender import ID_BLOCK
 from logboom.metadata.hidden_topics import conceal, reveal
+from logboom.metadata.proposal_checks import USERS_IDS_AT_ONCE
 from logboom.metadata.raft.log_commands import AnyLogCommand
 from logboom.wire.access.access_commands import AlterUser, CreateRole, SetDefaultQuota
 from logboom.wire.access.access_rules import Quota
@@ -198,11 +200,21 @@ def test_a_request_without_the_right_is_refused(message: Any) -> None:
     assert isinstance(desk.ask("root", Stats(1, 1_000)), StatsResult)
 
 
+def test_clients_ask_for_no_more_producer_ids_at_once_than_a_user_gets() -> None:
+    desk = UserDesk()
+    assert ID_BLOCK <= USERS_IDS_AT_ONCE
+    for count, given in (
+        (ID_BLOCK, True),
+        (USERS_IDS_AT_ONCE, True),
+        (USERS_IDS_AT_ONCE + 1, False),
+    ):
+        answer = desk.command("alice", AllocateProducerIds(count), "app", count)
+        assert isinstance(answer, CommandResult) == given, answer
+
+
 def test_users_do_not_get_each_others_results() -> None:
     desk = UserDesk()
     desk.create_user("bob")
-    many = desk.command("alice", AllocateProducerIds(65), "app", 1)
-    assert isinstance(many, InvalidRequest)
     mine = desk.command("alice", AllocateProducerIds(10), "app", 1)
     again = desk.command("alice", AllocateProducerIds(10), "app", 1)
     theirs = desk.command("bob", AllocateProducerIds(10), "app", 1)

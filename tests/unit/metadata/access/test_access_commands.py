@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from logboom.cli.access_tables import rule_row
+from logboom.client.admin_flows.access_flows import make_rule
 from logboom.metadata.access.access_changes import drop_node_user
 from logboom.metadata.access.access_rows import access_row
 from logboom.metadata.raft.log_commands import entry_of
@@ -40,7 +42,6 @@ from logboom.wire.access.access_rules import (
     RoleView,
     UserKey,
     Verb,
-    with_subscription_rules,
 )
 from logboom.wire.commands import RemoveBroker
 from logboom.wire.features import EARLIEST, SUBSCRIPTION_RIGHTS
@@ -677,15 +678,36 @@ def test_what_is_denied_on_topics_is_denied_on_their_subscriptions_when_their_ri
     assert decide("alice", "manage", "subscription", "orders/billing").allowed
 
 
-def test_a_holder_of_many_rules_on_topics_can_be_made_anew_with_those_on_subscriptions() -> None:
-    tables = AccessTables()
-    tables.done(RaiseFeatures(SUBSCRIPTION_RIGHTS, 0))
+@pytest.mark.parametrize("holder", ["user:alice", "role:many"])
+def test_a_holder_of_as_many_rules_as_there_may_be_can_be_made_anew_after_the_upgrade(
+    holder: str,
+) -> None:
+    tables = AccessTables(features=SUBSCRIPTION_RIGHTS - 1)
     tables.done(CreateRole("many"))
-    rules = [AccessRule(True, "read", "topic", f"{number:0255}") for number in range(MAX_RULES)]
-    for rule in with_subscription_rules(rules):
-        tables.grant("role:many", rule)
-    assert len(tables.access.roles["many"].rules) == 2 * MAX_RULES
-    assert tables.apply(AddRule("role:many", READ)).code == "INVALID_ARGUMENT"
+    for number in range(MAX_RULES):
+        tables.grant(holder, AccessRule(number % 2 == 0, "read", "topic", f"{number:0255}"))
+    assert tables.apply(AddRule(holder, READ)).code == "INVALID_ARGUMENT"
+    tables.done(RaiseFeatures(SUBSCRIPTION_RIGHTS, 0))
+
+    def rules() -> list[AccessRule]:
+        if holder == "role:many":
+            return tables.access.roles["many"].rules
+        return tables.access.users["alice"].rules
+
+    before = rules()
+    assert len(before) == 2 * MAX_RULES
+    if holder == "role:many":
+        tables.apply(DeleteRole("many"))
+        tables.done(CreateRole("many"))
+    else:
+        tables.done(DeleteUser("alice"))
+        tables.create_user("alice", 9)
+    assert rules() == []
+    for row in [rule_row(holder, rule) for rule in before]:
+        # As `logboom acl list` shows them, and `logboom acl add` takes them.
+        tables.grant(row.pop("holder"), make_rule(**row))
+    assert rules() == before
+    assert tables.apply(AddRule(holder, READ)).code == "INVALID_ARGUMENT"
 
 
 def test_a_book_that_outlives_a_snapshot_learns_of_the_rights_on_subscriptions() -> None:
