@@ -577,8 +577,7 @@ BREAKS: Final = (
         "A5",
         a.the_oldest_result_of_all_goes,
         Directed(
-            "metadata.state.test_proposal_dedup:"
-            "test_a5_a_repeated_command_runs_once_whatever_other_users_do"
+            "metadata.state.test_proposal_dedup:test_a5_results_of_who_has_fewer_proposers_stay"
         ),
     ),
     Break(

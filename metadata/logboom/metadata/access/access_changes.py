@@ -74,7 +74,8 @@ def put_role(cluster: ClusterState, role: RoleView) -> CommandOutcome:
 def begin_subscription_rules(cluster: ClusterState) -> None:
     """Bring rules on subscriptions into force, and give them to whoever goes by those of topics yet.
 
-    Nobody loses the use of a subscription by an upgrade; limits of numbers and sizes come after that.
+    Nobody loses the use of a subscription by an upgrade, also if all rules together get more bytes
+    than `MAX_ACCESS_BYTES`.
     """
     table = cluster.access
     users = [_with_rules(user) for user in table.users.values()]

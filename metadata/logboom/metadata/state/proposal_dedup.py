@@ -2,8 +2,9 @@
 
 They are part of the replicated state, so a retry at the next Raft leader, or after a crash, finds
 them too. Time is that of the commands, so that every name server forgets the same results. When the
-table is full, whoever has most proposers in it loses the oldest of its own, so that nobody makes
-another's results go (see docs/SAFETY.md, A5).
+table is full, whoever has most proposers in it loses the oldest of its own: nobody loses results
+while somebody else has more proposers. Who has most may lose results to one with fewer, whose new
+proposer fills the table (see docs/SAFETY.md, A5).
 """
 
 from __future__ import annotations

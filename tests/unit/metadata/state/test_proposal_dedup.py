@@ -44,7 +44,7 @@ def allocate(group: Group, proposer: str) -> int:
     return group.propose(proposer, AllocateProducerIds(10))
 
 
-def test_a5_a_repeated_command_runs_once_whatever_other_users_do() -> None:
+def test_a5_results_of_who_has_fewer_proposers_stay() -> None:
     group = Group()
     first = allocate(group, "user:alice:laptop")
     nodes = allocate(group, "broker-1/7/isr")
@@ -63,6 +63,16 @@ def test_a5_users_with_a_fair_share_keep_it_against_several_others() -> None:
     for number in range(3 * MAX_TABLE_PROPOSERS):
         group.propose(f"user:mallory-{number % 3}:{number}", Barrier())
     assert {name: allocate(group, f"user:{name}:x") for name in firsts} == firsts
+
+
+def test_who_has_most_proposers_loses_its_oldest_also_to_who_has_fewer() -> None:
+    group = Group()
+    first = allocate(group, "user:alice:0")
+    for number in range(1, MAX_TABLE_PROPOSERS):
+        group.propose(f"user:alice:{number}", Barrier())
+    assert allocate(group, "user:alice:0") == first
+    group.propose("user:bob:x", Barrier())
+    assert allocate(group, "user:alice:0") != first, "it is forgotten, so it runs again"
 
 
 def test_clients_without_a_key_are_one_owner() -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from logboom.wire.access.access_rules import (
     ADMINISTRATOR_RULES,
     KINDS,
+    MAX_ACCESS_BYTES,
+    MAX_ROLES,
+    MAX_RULES,
+    MAX_SUBSCRIPTION_PATTERN,
     VERBS,
     VERBS_OF,
     AccessRule,
@@ -102,7 +108,7 @@ def test_patterns_are_names_and_prefixes_alone(pattern: str, good: bool) -> None
         ("", False),
         ("orders.eu/a\n", False),
         ("t" * 255 + "/*", True),
-        ("t/" + "x" * 259, False),
+        ("t" * 256 + "/*", False),
     ],
 )
 def test_patterns_of_subscriptions_have_a_topic(pattern: str, good: bool) -> None:
@@ -130,6 +136,25 @@ def test_whoever_goes_by_rules_of_topics_gets_those_of_their_subscriptions() -> 
     }
     assert not [rule for rule in after if rule_fault(rule)]
     assert with_subscription_rules(after) == after
+
+
+def test_the_longest_pattern_of_topics_has_one_of_their_subscriptions_of_the_greatest_length() -> (
+    None
+):
+    longest = AccessRule(True, "read", "topic", "t" * 255)
+    assert rule_fault(longest) is None
+    (added,) = {*with_subscription_rules([longest])} - {longest}
+    assert rule_fault(added) is None
+    assert len(added.pattern) == MAX_SUBSCRIPTION_PATTERN
+
+
+def test_the_page_of_the_protocol_says_these_limits() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "PROTOCOL.md").read_text("utf-8")
+    words = " ".join(page.partition("### 6.5 ")[2].partition("\n### ")[0].split())
+    assert f"of a subscription `topic/name`, at most {MAX_SUBSCRIPTION_PATTERN} printable" in words
+    assert f"at most {MAX_ACCESS_BYTES // 2**20} MiB as they are encoded" in words
+    assert f"at most {MAX_RULES:,} rules and from features level 3 on {2 * MAX_RULES:,}" in words
+    assert f"a user at most {MAX_ROLES} roles" in words
 
 
 def test_there_is_one_cluster() -> None:

@@ -38,8 +38,9 @@ MAX_ROLES: Final = 32
 """Maximum number of roles of a user."""
 MAX_RULES: Final = 1_000
 """Maximum number of rules of one user or role; twice as many once there are rules on subscriptions."""
-MAX_SUBSCRIPTION_PATTERN: Final = 260
-"""Characters of a rule's pattern for subscriptions: a topic's name, one of a subscription, / and *."""
+MAX_SUBSCRIPTION_PATTERN: Final = 257
+"""Maximum length of a rule's pattern for subscriptions: `with_subscription_rules` puts two characters,
+/ and *, behind a topic's pattern of up to 255. Names (TOPIC/NAME) are shorter: at most 248."""
 MAX_ACCESS_BYTES: Final = 4 * 1024 * 1024
 """Maximum size of all users and roles together, as they are encoded: some 60,000 rules. A view of
 all of them is one message, and every node holds them in memory."""
