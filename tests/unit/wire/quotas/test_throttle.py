@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -228,6 +230,14 @@ def test_signs_of_life_commits_and_acknowledgements_never_wait(kind: type[WireMe
     values: dict[str, Any] = {**dict.fromkeys(kind.__struct_fields__), "timeout_ms": 1_000}
     message: Any = kind(**{**values, "id": 77})
     assert all(bench.ask(session, message) for _ in range(100))
+
+
+def test_the_page_of_security_says_what_never_waits() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "SECURITY.md").read_text("utf-8")
+    said = page.partition("- **Never delayed**:")[2].partition("\n- **")[0]
+    assert set(re.findall("`([a-z]+)`", said)) == {
+        str(kind.__struct_config__.tag) for kind in EXEMPT
+    }
 
 
 def test_watches_and_decisions_count_by_themselves() -> None:
