@@ -50,7 +50,7 @@ def headline(group: GroupDescription) -> str:
     state = "paused" if group.config.paused else state
     return (
         f"{group.name}: {state}, {group.config.mode}, strategy {group.config.strategy}, "
-        f"{len(group.members)} member{'s' * (len(group.members) != 1)}, {lag:,} messages behind, "
+        f"{len(group.members)} member{'s' * (len(group.members) != 1)}, {lag:,} message{'s' * (lag != 1)} behind, "
         f"coordinator {group.coordinator or 'none'}"
     )
 

@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from logboom.cli.group_tables import age_text
+from logboom.cli.group_tables import age_text, headline
 from logboom.cli.options import when
+from logboom.client.admin_flows.group_lag import GroupDescription, GroupQueue
 from logboom.client.group_arguments import assigned, offsets_of, subscription_of
 from logboom.wire.errors import InvalidRequest
+from logboom.wire.group_view import GroupConfig
 
 
 @pytest.mark.parametrize(
@@ -28,6 +30,15 @@ from logboom.wire.errors import InvalidRequest
 )
 def test_an_age_for_people(milliseconds: int, text: str) -> None:
     assert age_text(milliseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("lag", "text"), [(1, ", 1 message behind,"), (1_500, ", 1,500 messages ")]
+)
+def test_one_message_is_one(lag: int, text: str) -> None:
+    queue = GroupQueue("orders", 0, 5, 0, 5 + lag, lag, 0, "", "")
+    group = GroupDescription("g", 1, GroupConfig(), {}, 1, "b", 1, 1, 1, "", [], [queue])
+    assert text in headline(group)
 
 
 def test_places_and_times() -> None:

@@ -105,6 +105,20 @@ def test_a_printed_command_is_one(command: str) -> None:
         assert not COMMANDS[command]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_is_installed_before_a_command_has_the_command(page: Path) -> None:
+    for block in blocks(page.read_text("utf-8")):
+        _, installed, after = block.partition("pip install 'logboom[")
+        if installed and re.search("^ *logboom ", after, re.MULTILINE):
+            assert "cli" in after.partition("]")[0].split(","), block
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_public_key_is_quoted(page: Path) -> None:
+    """It has characters that a shell takes for its own, and never a quote."""
+    assert re.findall("--public-key [^'].*", page.read_text("utf-8")) == []
+
+
 def test_commands_are_found() -> None:
     assert len(COMMANDS) > 50
     assert COMMANDS["logboom group list"]

@@ -78,6 +78,8 @@ def test_a_cluster_without_trouble_says_so() -> None:
     assert model.fine > 8
     assert tile(model, "Brokers") == ("3 of 3", "alive")
     assert tile(model, "Groups") == ("1", "10 messages behind")
+    one = GroupSurvey(SUMMARY, [GroupOffsets(7, "orders", True, [99, 100], [100, 100])])
+    assert tile(overview(groups=[one]), "Groups") == ("1", "1 message behind")
 
 
 def test_failures_come_before_warnings() -> None:

@@ -2,6 +2,10 @@
 
 import json
 import random
+import re
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,6 +60,29 @@ def test_a_line_says_when_where_who_and_what() -> None:
         "result": "ok",
     }
     assert told(log) == []
+
+
+def test_the_questions_of_the_page_have_answers(tmp_path: Path) -> None:
+    """Lines without a request or a number are passed over, not an error."""
+    if shutil.which("jq") is None:
+        pytest.skip("jq is missing: sudo apt-get install jq")
+    page = (Path(__file__).parents[3] / "docs" / "SECURITY.md").read_text("utf-8")
+    asked = re.findall("jq -.*", page.partition("## Audit log")[2].partition("\n## ")[0])
+    log = AuditLog("name-1")
+    log.begin(NOON)
+    for event, request in (("command", "createrole"), ("authentication", ""), ("refused", "pull")):
+        entry = entry_about(event, principal_of("alice", KEY), "10.0.0.9", "me")
+        entry.request, entry.result = request, "ok"
+        log.note(entry)
+    lines = b"\n".join(line.strip() for line in [*log.take(), lost_line("name-1", NOON, 3)])
+    (tmp_path / "audit.log").write_bytes(lines)
+    for each in asked:
+        told = subprocess.run(
+            ["sh", "-c", each], cwd=tmp_path, input=lines, capture_output=True, check=False
+        )
+        assert (told.returncode, told.stderr) == (0, b""), each
+        assert told.stdout, each
+    assert len(asked) == 3
 
 
 def test_refusals_are_told_once_a_second_for_each_user_and_address() -> None:

@@ -304,7 +304,7 @@ def _groups_tile(data: OverviewData) -> OverviewTile:
     groups = data.consumers.groups
     behind = sum(group.lag or 0 for group in groups.values())
     dead = sum(each.open for each in data.consumers.dead.values())
-    note = f"{count_text(behind)} messages behind"
+    note = f"{count_text(behind)} {'message' if behind == 1 else 'messages'} behind"
     if dead:
         note += f", {counted(dead, 'dead letter')}"
     return OverviewTile("Groups", count_text(len(groups)), note, "/groups")
