@@ -9,12 +9,11 @@ the reader.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch
-from logboom.wire.filters import Filter, Matcher, ScanBudget
+from logboom.wire.filters import Filter, Matcher, ScanBudget, read_matcher
 from logboom.wire.filters.filter import opening_cost
 from logboom.wire.hashing import tag_mask
 from logboom.wire.head import BatchHead
@@ -136,14 +135,9 @@ def sieve_of(message: Pull) -> PullFilter | None:
     Raises:
         InvalidFilter, InvalidRequest: its filter cannot be parsed.
     """
-    matcher, looks = _made(message.filter) if message.filter else (None, False)
+    wanted, matcher = read_matcher(message.filter) if message.filter else (Filter(), None)
+    if wanted.takes_all:
+        matcher = None
     if message.tags is None and matcher is None:
         return None
-    return PullFilter(message.tags, matcher, looks=looks)
-
-
-@lru_cache(maxsize=1024)
-def _made(text: str) -> tuple[Matcher | None, bool]:
-    """Return the matcher of a filter, and whether it evaluates messages; None accepts everything."""
-    wanted = Filter.read(text)
-    return (None if wanted.takes_all else wanted.matcher()), wanted.where is not None
+    return PullFilter(message.tags, matcher, looks=wanted.where is not None)

@@ -27,7 +27,7 @@ from logboom.wire.actor import Note, note
 from logboom.wire.batch import open_batch
 from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch, StartError, describe_exception
-from logboom.wire.filters import Filter, Matcher, ScanBudget
+from logboom.wire.filters import Matcher, ScanBudget, read_matcher
 from logboom.wire.head import ControlKind
 from logboom.wire.stats import Statistics
 
@@ -79,8 +79,8 @@ class EntryFilter:
         Raises:
             InvalidFilter, InvalidRequest: `text` cannot be parsed.
         """
-        wanted = Filter.read(text) if text else Filter()
-        self._matcher = None if wanted.takes_all else wanted.matcher()
+        wanted, matcher = read_matcher(text or "*")
+        self._matcher = None if wanted.takes_all else matcher
         self._plug_ins = tuple(plug_ins)
         self.stats = Statistics() if stats is None else stats
         self._notes = [] if notes is None else notes

@@ -46,6 +46,8 @@ from logboom.wire.unpacking import bits
 LEAST_STEP: Final[int] = 64
 """Messages that a budget with anything left always pays for, so that every scan progresses."""
 
+_SHORT: Final = 256
+"""Characters of a filter up to which many matchers are kept."""
 _MAX_TEXT: Final[int] = 2 * MAX_LENGTH + 16
 _GUESSING: Final[int] = 10  # units for a look at a batch's head
 _OPENING: Final[int] = 100  # units for opening a batch and its columns
@@ -90,22 +92,7 @@ class Filter(Struct, frozen=True, array_like=True, gc=False):
         Raises:
             InvalidFilter: The text is invalid; the error points at the character.
         """
-        if len(text) > _MAX_TEXT:
-            raise invalid(text, _MAX_TEXT, f"the end: it has at most {_MAX_TEXT} characters")
-        tags, where = split_where(text)
-        wanted = Filter.of(tags) if tags.strip() else Filter()
-        if where is None:
-            return wanted
-        try:
-            return Filter(wanted.tags, str(parse(where)))
-        except InvalidFilter as error:
-            at = len(text) - len(where) + int(error.fields["position"])
-            shown = text.encode(errors="replace").decode()
-            said = error.text.rpartition(", at character ")[0]
-            raise InvalidFilter(
-                f"{said}, at character {at + 1}",
-                **{**error.fields, "expression": shown, "position": at},
-            ) from None
+        return _read(text)[0]
 
     @property
     def takes_all(self) -> bool:
@@ -189,23 +176,24 @@ class Matcher:
 
     __slots__ = ("_evaluate", "_guess", "_masks", "_reader", "_searches", "cost", "guess_cost")
 
-    def __init__(self, wanted: Filter) -> None:
+    def __init__(self, wanted: Filter, node: Condition | None = None) -> None:
+        """Compile a filter; `node` is its tree, if it was parsed before."""
         tags = None if wanted.tags is None else check_tags(wanted.tags)
-        node = None if wanted.where is None else parse(wanted.where)
-        self.cost: Final = (1 if node is None else cost_of(node)) + (tags is not None)
+        if node is None and wanted.where is not None:
+            node = parse(wanted.where)
+        found = [] if node is None else list(leaves(node))
+        asked = properties(found)
+        self.cost: Final = (cost_of(found, asked) if found else 1) + (tags is not None)
         """Units per message, in addition to those that depend on the size of its headers."""
         self._masks = None if tags is None else [tag_mask(tag) for tag in tags]
         self.guess_cost: Final = self.cost + _GUESSING + len(self._masks or ()) // 2
         """Units of `may_match`."""
         self._guess: Guess | None = None if node is None else compile_pruner(node)
         self._evaluate = _evaluation(tags, node)
-        found = set() if node is None else properties(node)
         self._reader = HeaderReader(
-            [each.name for each in found if each.source is PropertySource.HEADER]
+            [each.name for each in asked if each.source is PropertySource.HEADER]
         )
-        self._searches = 0
-        if node is not None:
-            self._searches = sum(isinstance(leaf, Search) for leaf in leaves(node))
+        self._searches = sum(isinstance(leaf, Search) for leaf in found)
 
     def may_match(self, head: BatchHead) -> bool:
         """Return True if a message of this batch may pass; False is certain, at about 1 µs."""
@@ -275,6 +263,46 @@ def selectors(bitmap: bytes | memoryview, count: int) -> bytes:
             f"a match bitmap of {len(bitmap)} bytes does not fit {count} messages: pull again"
         )
     return bits(memoryview(bitmap), count).encode().translate(_ONES) if count else b""
+
+
+def read_matcher(text: str) -> tuple[Filter, Matcher]:
+    """Return `Filter.read(text)` and its matcher, for which it is parsed only once.
+
+    Raises:
+        InvalidFilter, InvalidRequest: As `Filter.read`.
+    """
+    return (_short if len(text) <= _SHORT else _long)(text)
+
+
+def _compiled(text: str) -> tuple[Filter, Matcher]:
+    wanted, node = _read(text)
+    return wanted, Matcher(wanted, node)
+
+
+# A matcher takes up to 120 times the bytes of its text.
+_short = lru_cache(maxsize=1024)(_compiled)
+_long = lru_cache(maxsize=64)(_compiled)
+
+
+def _read(text: str) -> tuple[Filter, Condition | None]:
+    """Return the filter of one text, and the tree of its property expression."""
+    if len(text) > _MAX_TEXT:
+        raise invalid(text, _MAX_TEXT, f"the end: it has at most {_MAX_TEXT} characters")
+    tags, where = split_where(text)
+    wanted = Filter.of(tags) if tags.strip() else Filter()
+    if where is None:
+        return wanted, None
+    try:
+        node = parse(where)
+    except InvalidFilter as error:
+        at = len(text) - len(where) + int(error.fields["position"])
+        shown = text.encode(errors="replace").decode()
+        said = error.text.rpartition(", at character ")[0]
+        raise InvalidFilter(
+            f"{said}, at character {at + 1}",
+            **{**error.fields, "expression": shown, "position": at},
+        ) from None
+    return Filter(wanted.tags, str(node)), node
 
 
 @lru_cache(maxsize=256)

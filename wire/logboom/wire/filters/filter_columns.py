@@ -26,6 +26,8 @@ UNKNOWN, YES, NO = 0, 1, 2
 Judge: TypeAlias = Callable[[bytes], int]
 
 _SAMPLE: Final[int] = 64  # messages looked at to learn whether contents repeat
+_MOST_FIELDS: Final = 32
+"""Names of headers up to which the others are skipped."""
 _IS_YES: Final = bytes.maketrans(b"\0\1\2", b"010")
 _IS_NO: Final = bytes.maketrans(b"\0\1\2", b"001")
 _AWKWARD: Final = frozenset('"\\') | frozenset(map(chr, range(32)))
@@ -44,7 +46,8 @@ class HeaderReader:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._places = {name: place for place, name in enumerate(names)}
-        self._plain = not any(_AWKWARD.intersection(name) for name in names)
+        # To make a type of hundreds of fields costs more than to decode the headers that it would skip.
+        self._plain = len(names) <= _MOST_FIELDS and not any(map(_AWKWARD.intersection, names))
         if self._plain:
             fields = [(f"p{place}", bytes, None) for place in range(len(names))]
             rename = {f"p{place}": name for place, name in enumerate(names)}

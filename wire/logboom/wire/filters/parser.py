@@ -34,6 +34,7 @@ from logboom.wire.filters.syntax import (
     Number,
     Operand,
     Property,
+    PropertySource,
     Search,
     SearchAnchor,
     Text,
@@ -73,8 +74,8 @@ class _Parser:
 
     def __init__(self, expression: str) -> None:
         self._expression = expression
-        self._tokens = tokens_of(expression)
-        self._at = 0
+        self._following = iter(tokens_of(expression))
+        self._token = next(self._following)
         self._depth = 0
         self._terms = 0
         self._searches = 0
@@ -234,21 +235,23 @@ class _Parser:
         token = self._token
         if unit and self._at_sign("("):
             return self._enclosed(expected)
-        match token.kind, token.value:
-            case TokenKind.NAME, str(name):
-                node: Operand = Property(name, PSEUDO[name]) if name in PSEUDO else Property(name)
-            case TokenKind.QUOTED_NAME, str(name):
-                node = Property(name)
-            case TokenKind.TEXT, str(text):
-                node = Text(text)
-            case TokenKind.NUMBER, int() | float() as number:
-                node = Number(number)
-            case TokenKind.KEYWORD, "TRUE" | "FALSE":
-                node = Boolean(token.value == "TRUE")
-            case TokenKind.KEYWORD, "NULL":
-                raise self._error(token, f"{expected}: to ask for a missing one write IS NULL")
-            case _:
-                raise self._unexpected(expected)
+        node: Operand
+        kind, value, _ = token
+        if kind is TokenKind.NAME:
+            name = str(value)
+            node = Property(name, PSEUDO.get(name, PropertySource.HEADER))
+        elif kind is TokenKind.NUMBER and not isinstance(value, str):
+            node = Number(value)
+        elif kind is TokenKind.TEXT:
+            node = Text(str(value))
+        elif kind is TokenKind.QUOTED_NAME:
+            node = Property(str(value))
+        elif kind is TokenKind.KEYWORD and value in ("TRUE", "FALSE"):
+            node = Boolean(value == "TRUE")
+        elif kind is TokenKind.KEYWORD and value == "NULL":
+            raise self._error(token, f"{expected}: to ask for a missing one write IS NULL")
+        else:
+            raise self._unexpected(expected)
         self._take()
         return node
 
@@ -288,20 +291,19 @@ class _Parser:
         if self._searches > MAX_SEARCHES:
             raise self._error(token, f"at most {MAX_SEARCHES} searches for text")
 
-    @property
-    def _token(self) -> Token:
-        return self._tokens[self._at]
-
     def _take(self) -> Token:
-        token = self._tokens[self._at]
-        self._at += 1
+        token = self._token
+        if token.kind is not TokenKind.END:
+            self._token = next(self._following)
         return token
 
     def _at_word(self, word: str) -> bool:
-        return self._token.kind is TokenKind.KEYWORD and self._token.value == word
+        token = self._token
+        return token.kind is TokenKind.KEYWORD and token.value == word
 
     def _at_sign(self, sign: str) -> bool:
-        return self._token.kind is TokenKind.SIGN and self._token.value == sign
+        token = self._token
+        return token.kind is TokenKind.SIGN and token.value == sign
 
     def _error(self, token: Token, expected: str) -> InvalidFilter:
         return invalid(self._expression, token.at, expected)

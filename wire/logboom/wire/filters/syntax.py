@@ -7,9 +7,10 @@ one text, by which subscriptions are compared; the order of AND and OR is kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from logboom.wire.filters.tokens import is_plain_name
 
@@ -69,8 +70,7 @@ class SearchAnchor(Enum):
     END = "ENDSWITH"
 
 
-@dataclass(frozen=True, slots=True)
-class Property:
+class Property(Struct, frozen=True):
     """A header by its name, or a pseudo property (whose `name` is its own)."""
 
     name: str
@@ -84,8 +84,7 @@ class Property:
         return '"' + self.name.replace('"', '""') + '"'
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """Text in quotes."""
 
     value: str
@@ -94,8 +93,7 @@ class Text:
         return "'" + self.value.replace("'", "''") + "'"
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(Struct, frozen=True):
     """A number; a whole one below 2**53 is always an int."""
 
     value: int | float
@@ -104,8 +102,7 @@ class Number:
         return repr(self.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Boolean:
+class Boolean(Struct, frozen=True):
     """TRUE or FALSE."""
 
     value: bool
@@ -114,8 +111,7 @@ class Boolean:
         return "TRUE" if self.value else "FALSE"
 
 
-@dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(Struct, frozen=True):
     """Two values, at least one of them a property."""
 
     sign: ComparisonOperator
@@ -126,8 +122,7 @@ class Compare:
         return f"{self.left} {self.sign.value} {self.right}"
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+class Between(Struct, frozen=True):
     """`low <= property AND property <= high`."""
 
     property: Property
@@ -142,8 +137,7 @@ class Between:
         return f"{self.property} {word} {self.low} AND {self.high}"
 
 
-@dataclass(frozen=True, slots=True)
-class In:
+class In(Struct, frozen=True):
     """The content is equal to one of the items, which `items_of` sorts."""
 
     property: Property
@@ -157,8 +151,7 @@ class In:
         return f"{self.property} {word} ({', '.join(map(str, self.items))})"
 
 
-@dataclass(frozen=True, slots=True)
-class IsNull:
+class IsNull(Struct, frozen=True):
     """The message lacks the property. Never unknown."""
 
     property: Property
@@ -171,8 +164,7 @@ class IsNull:
         return f"{self.property} {word}"
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(Struct, frozen=True):
     """The content contains a text."""
 
     part: SearchAnchor
@@ -187,8 +179,7 @@ class Search:
         return f"{self.property} {word} {self.text}"
 
 
-@dataclass(frozen=True, slots=True)
-class IsTrue:
+class IsTrue(Struct, frozen=True):
     """A value as a condition: TRUE, FALSE, or a property with the text true or false."""
 
     value: Property | Boolean
@@ -197,8 +188,7 @@ class IsTrue:
         return str(self.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(Struct, frozen=True):
     """The negation; unknown stays unknown."""
 
     inner: Condition
@@ -218,8 +208,7 @@ class Not:
         return f"NOT {self.inner}"
 
 
-@dataclass(frozen=True, slots=True)
-class And:
+class And(Struct, frozen=True):
     """All of two or more terms, none of them an And, as built by `all_of`."""
 
     terms: tuple[Condition, ...]
@@ -230,8 +219,7 @@ class And:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Or:
+class Or(Struct, frozen=True):
     """Any of two or more terms, none of them an Or, as built by `any_of`."""
 
     terms: tuple[Condition, ...]

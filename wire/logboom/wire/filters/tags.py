@@ -79,7 +79,8 @@ def split_where(text: str) -> tuple[str, str | None]:
     The latter is None without a WHERE outside of quotes. Nothing is checked here.
     """
     at = 0
-    while True:
+    # A longer tag expression is refused, whatever it is.
+    while at <= MAX_LENGTH:
         while at < len(text) and text[at].isspace():
             at += 1
         if text.startswith('"', at):
@@ -87,10 +88,11 @@ def split_where(text: str) -> tuple[str, str | None]:
             at = len(text) if quoted is None else quoted.end()
         found = _BREAK.search(text, at)
         if found is None:
-            return text, None
+            break
         if found[0] == "WHERE":
             return text[: found.start()], text[found.end() :]
         at = found.end()
+    return text, None
 
 
 def _tag(expression: str, at: int) -> tuple[str, int]:

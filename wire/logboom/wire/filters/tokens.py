@@ -18,6 +18,9 @@ from logboom.wire.errors import InvalidFilter
 MAX_LENGTH: Final[int] = 8192
 """Maximum length of a filter expression, and of a tag expression, in characters."""
 
+MAX_TOKENS: Final[int] = 768
+"""Maximum number of tokens of a filter expression, for each of which reading it costs some 5 µs."""
+
 MAX_NUMBER: Final[int] = 40
 """Maximum length of a number, in an expression and in a header: a longer one is not a number."""
 
@@ -52,11 +55,21 @@ class Token(NamedTuple):
 _SPACE: Final = re.compile(r"\s*+")
 _NAME: Final = re.compile(r"[^\W\d][\w.$]*+")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
-_TEXT: Final = re.compile(r"'((?:[^']|'')*+)'")
-_QUOTED: Final = re.compile(r'"((?:[^"]|"")*+)"')
-_SIGN: Final = re.compile(r"<>|!=|<=|>=|[=<>(),]")
+_TOKEN: Final = re.compile(
+    rf"""(?:({_NAME.pattern})|({_NUMBER.pattern})|'((?:[^']|'')*+)'|"((?:[^"]|"")*+)\""""
+    r"|(<>|!=|<=|>=|=(?!=)|[<>(),]))\s*+"
+)
+"""A token and the space behind it; the groups are those of `_GROUPS`."""
 _BYTES_NUMBER: Final = re.compile(_NUMBER.pattern.encode())
 
+_GROUPS: Final = (
+    TokenKind.END,
+    TokenKind.NAME,
+    TokenKind.NUMBER,
+    TokenKind.TEXT,
+    TokenKind.QUOTED_NAME,
+    TokenKind.SIGN,
+)
 _HINTS: Final = {
     "==": 'a comparison: write "=" for equal',
     "||": 'a keyword: write OR (tags have "||", in an expression of their own)',
@@ -99,12 +112,18 @@ def tokens_of(expression: str) -> list[Token]:
         raise invalid(expression, MAX_LENGTH, f"the end: it has at most {MAX_LENGTH} characters")
     if (at := _unsound(expression)) is not None:
         raise invalid(expression, at, "a character that UTF-8 can hold")
-    found = []
-    at = _skip(expression, 0)
+    found: list[Token] = []
+    match = _SPACE.match(expression)
+    at = 0 if match is None else match.end()
     while at < len(expression):
-        token, end = _token(expression, at)
-        found.append(token)
-        at = _skip(expression, end)
+        if len(found) == MAX_TOKENS:
+            expected = f"the end: it has at most {MAX_TOKENS} names, values, words and signs"
+            raise invalid(expression, at, expected)
+        match = _TOKEN.match(expression, at)
+        if match is None:
+            raise _no_token(expression, at)
+        found.append(_token(expression, match, at))
+        at = match.end()
     found.append(Token(TokenKind.END, "", len(expression)))
     return found
 
@@ -119,39 +138,38 @@ def invalid(expression: str, at: int, expected: str, found: str = "") -> Invalid
     return InvalidFilter(text, expression=shown, position=at, expected=expected)
 
 
-def _token(expression: str, at: int) -> tuple[Token, int]:
-    """Return the token that begins at `at`, and the position of its end."""
-    if match := _NAME.match(expression, at):
-        word = match[0]
-        if word.upper() in KEYWORDS:
-            return Token(TokenKind.KEYWORD, word.upper(), at), match.end()
-        return Token(TokenKind.NAME, word, at), match.end()
-    if match := _NUMBER.match(expression, at):
-        return Token(TokenKind.NUMBER, _checked_number(expression, match), at), match.end()
-    for mark, pattern, kind in (
-        ("'", _TEXT, TokenKind.TEXT),
-        ('"', _QUOTED, TokenKind.QUOTED_NAME),
-    ):
+def _token(expression: str, match: re.Match[str], at: int) -> Token:
+    """Return the token of a match that begins at `at`."""
+    group = match.lastindex or 0
+    kind, text = _GROUPS[group], match[group]
+    if kind is TokenKind.SIGN:
+        return Token(kind, "<>" if text == "!=" else text, at)
+    if kind is TokenKind.NAME:
+        word = text.upper()
+        return Token(TokenKind.KEYWORD, word, at) if word in KEYWORDS else Token(kind, text, at)
+    if kind is TokenKind.NUMBER:
+        return Token(kind, _checked_number(expression, *match.span(group)), at)
+    mark = "'" if kind is TokenKind.TEXT else '"'
+    return Token(kind, text.replace(mark * 2, mark), at)
+
+
+def _no_token(expression: str, at: int) -> InvalidFilter:
+    """Return the error for a character at which no token begins."""
+    for mark, kind in (("'", TokenKind.TEXT), ('"', TokenKind.QUOTED_NAME)):
         if expression.startswith(mark, at):
-            if match := pattern.match(expression, at):
-                return Token(kind, match[1].replace(mark * 2, mark), at), match.end()
-            raise invalid(expression, at, f"{kind.value} that ends: a closing {mark} is missing")
+            return invalid(expression, at, f"{kind.value} that ends: a closing {mark} is missing")
     for mark, hint in _HINTS.items():
-        if expression.startswith(mark, at) and not expression.startswith("!=", at):
-            raise invalid(expression, at, hint, f'"{mark}"')
-    if match := _SIGN.match(expression, at):
-        sign = "<>" if match[0] == "!=" else match[0]
-        return Token(TokenKind.SIGN, sign, at), match.end()
-    raise invalid(expression, at, "a name, a value or a sign", ascii(expression[at]))
+        if expression.startswith(mark, at):
+            return invalid(expression, at, hint, f'"{mark}"')
+    return invalid(expression, at, "a name, a value or a sign", ascii(expression[at]))
 
 
-def _checked_number(expression: str, match: re.Match[str]) -> int | float:
-    at, end = match.span()
+def _checked_number(expression: str, at: int, end: int) -> int | float:
     if end - at > MAX_NUMBER:
         raise invalid(expression, at, f"a number of at most {MAX_NUMBER} characters")
     if _NAME.match(expression, end) or expression.startswith(".", end):
         raise invalid(expression, end, "a space after the number", ascii(expression[end]))
-    number = _canonical(number_of(match[0].encode()))
+    number = _canonical(number_of(expression[at:end].encode()))
     if number is None:
         raise invalid(expression, at, "a number within the range of a 64-bit float")
     return number
@@ -171,8 +189,3 @@ def _unsound(expression: str) -> int | None:
     except UnicodeEncodeError as error:
         return error.start
     return None
-
-
-def _skip(expression: str, at: int) -> int:
-    match = _SPACE.match(expression, at)
-    return at if match is None else match.end()
