@@ -95,9 +95,9 @@ def test_an_answer_names_the_rule_and_where_it_stands() -> None:
         PageQuery("/users", "tab=explain&user=alice&resource=orders.salaries"), [ALICE]
     )
     assert (form.user, form.verb, form.kind, form.asked) == ("alice", "read", "topic", True)
-    answer = explained(form, AccessDecision(False, DENY, "user:alice", "user:alice has: …"))
+    answer = explained(form, AccessDecision(False, DENY, "user:alice"))
     assert not answer.allowed
     assert answer.rule == "deny read topic orders.salaries"
     assert answer.holder_url == "/users/alice"
-    refused = explained(form, AccessDecision(False, None, "", "no rule allows it"))
+    refused = explained(form, AccessDecision(False, None))
     assert (refused.rule, refused.holder_url, refused.why) == ("", "", "no rule allows it")

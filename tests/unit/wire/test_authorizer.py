@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -551,15 +553,24 @@ def test_who_has_no_session_any_more_sees_nothing() -> None:
     assert not gone.cluster()
 
 
+def decided(ask: Callable[[], LogboomError | None]) -> LogboomError | None:
+    """The answer once all rights are decided, as somebody gets it who asks again."""
+    for _ in range(10):
+        error = ask()
+        if error is None or error.code != "BUSY":
+            return error
+    raise AssertionError("it does not come to an end")
+
+
 def test_who_lacks_the_first_right_has_cost_nothing_and_too_many_are_not_decided() -> None:
     topics = {f"t{number}": "" for number in range(MAX_RIGHTS)}
     join = GroupJoin(1, 0, "g", "m", "", "", topics, replace=False, config=GroupConfig())
     of = authorizer(allow("read", "group", "g"), allow("read", "topic", "*"))
-    error = ask(of, join)
+    error = decided(lambda: ask(of, join))
     assert isinstance(error, InvalidRequest)
     assert error.code == "TOO_LARGE"
     join.subscription = dict(list(topics.items())[: MAX_RIGHTS - 1])
-    assert ask(of, join) is None
+    assert decided(lambda: ask(of, join)) is None
     asked: list[Requirement] = []
     nobody = authorizer()
     nobody.on_refusal = lambda _caller, _asked, needed, _decision: asked.append(needed)
@@ -571,5 +582,5 @@ def test_a_command_that_names_too_many_topics_is_not_decided() -> None:
     of = authorizer(allow("manage", "group", "g"), allow("describe", "topic", "*"))
     for count, code in ((MAX_RIGHTS_BY_ID, None), (MAX_RIGHTS_BY_ID + 1, "TOO_LARGE")):
         command = ResetOffsets("g", [(number, 0, 0) for number in range(count)], 0)
-        error = of.refusal_of_command(alice(of), command, str)
+        error = decided(partial(of.refusal_of_command, alice(of), command, str))
         assert (None if error is None else error.code) == code

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from math import inf
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -52,6 +53,9 @@ MAX_RIGHTS: Final = 1_100
 """Maximum rights that a request may need: a group subscribes to at most 1,024 topics."""
 MAX_RIGHTS_BY_ID: Final = 3_000
 """Maximum topics that a command may name by id: a decision names at most as many parked batches."""
+MOST_UNITS: Final = 20_000
+"""Units of work (`AccessBook.units`) after which the rest of a request's rights is left to the next try:
+some five milliseconds. Whatever was decided is remembered."""
 MAX_TOPIC_ID: Final = 1 << 62
 """Upper bound of the topic ids in a user's command; the ids beyond are used for unknown topics."""
 
@@ -110,7 +114,8 @@ class Authorizer:
             return None
         if caller.kind != "client" or is_node_user(caller.user) or not self.is_current(principal):
             return self.outside(caller) or _node_refusal(caller, message, NODE_REQUESTS)
-        return self._refusal(caller, message, REQUESTS.get(type(message)))
+        end = self.books().units + MOST_UNITS
+        return self._refusal(caller, message, REQUESTS.get(type(message)), end)
 
     def refusal_of_command(
         self, caller: Caller, command: Command, topics: TopicById
@@ -126,9 +131,10 @@ class Authorizer:
             return outside
         if caller.kind != "client":
             return _node_refusal(caller, command, NODE_COMMANDS)
-        return self._refusal(caller, command, COMMANDS.get(type(command))) or self._refusal_by_id(
-            caller, command, topics
-        )
+        end = self.books().units + MOST_UNITS
+        return self._refusal(
+            caller, command, COMMANDS.get(type(command)), end
+        ) or self._refusal_by_id(caller, command, topics, end)
 
     def outside(self, caller: Caller) -> LogboomError | None:
         """Return why a session is not served at all, whatever it asks, or None."""
@@ -164,14 +170,18 @@ class Authorizer:
         )
 
     def _refusal(
-        self, caller: Caller, asked: object, rule: RequestRule | None
+        self, caller: Caller, asked: object, rule: RequestRule | None, end: float
     ) -> LogboomError | None:
+        """Decide on the rights of a request, until `AccessBook.units` is past `end`."""
         if rule is None or rule.needs is None:
             return _only_nodes(caller.user, type(asked).__name__)
-        user, decide = caller.user, self.books().decide
+        user, book = caller.user, self.books()
+        decide = book.decide
         for count, requirement in enumerate(rule.needs(asked)):
             if count >= MAX_RIGHTS:
                 return _too_many(asked, MAX_RIGHTS)
+            if book.units > end:
+                return _unfinished(asked)
             verb, kind, name, instead, _ = requirement
             if decide(user, verb, kind, name).allowed:
                 continue
@@ -180,15 +190,18 @@ class Authorizer:
         return None
 
     def _refusal_by_id(
-        self, caller: Caller, command: Command, topics: TopicById
+        self, caller: Caller, command: Command, topics: TopicById, end: float
     ) -> LogboomError | None:
         """Decide on the topics that a command names by id, as far as the user may describe them."""
-        decide = self.books().decide
+        book = self.books()
+        decide = book.decide
         for count, (topic_id, verb, instead) in enumerate(requirements_by_id(command)):
             if not 0 <= topic_id < MAX_TOPIC_ID:
                 return InvalidRequest(f"there is no topic of id {topic_id}")
             if count >= MAX_RIGHTS_BY_ID:
                 return _too_many(command, MAX_RIGHTS_BY_ID)
+            if book.units > end:
+                return _unfinished(command)
             name = topics(topic_id)
             if name is None or decide(caller.user, verb, "topic", name).allowed:
                 continue
@@ -205,7 +218,7 @@ class Authorizer:
         """Return the error if a user lacks a right that only the handler of a request knows."""
         if caller.principal is None or is_node_user(caller.user):
             return None
-        return self._refusal(caller, asked, RequestRule("", lambda _: (requirement,)))
+        return self._refusal(caller, asked, RequestRule("", lambda _: (requirement,)), inf)
 
     def allowed(self, user: str, requirement: Requirement) -> bool:
         """Return True if a user has a right."""
@@ -261,6 +274,11 @@ def forbidden(
 def _too_many(asked: object, limit: int) -> LogboomError:
     text = f"{type(asked).__name__} needs more than {limit} rights: name fewer topics, or groups, at once"
     return InvalidRequest(text, "TOO_LARGE")
+
+
+def _unfinished(asked: object) -> LogboomError:
+    text = f"the rights that {type(asked).__name__} needs are not all decided yet: ask again"
+    return Unavailable(text, "BUSY")
 
 
 def _node_refusal(
