@@ -339,6 +339,8 @@ class ClusterState:
             if not owned.topics:
                 del self.owned[topic.owner]
         self.topic_changes.drop(topic.name, self.bump())
+        # Each queue names its topic: this circle would live until a collection of everything.
+        topic.queues = []
 
     def tails_of(self, queue: Queue) -> dict[str, Tail]:
         """Return the tails reported by a queue's suspect replicas; do not modify it."""

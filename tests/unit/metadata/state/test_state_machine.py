@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from logboom.metadata.state.proposal_dedup import KEPT_MS, KEPT_RESULTS
 from logboom.metadata.state.state_machine import StateMachine
 from logboom.metadata.state.state_snapshot import SNAPSHOT_FORMAT
 from logboom.metadata.tables import replica_set
+from logboom.metadata.tables.cluster_state import Queue
 from logboom.metadata.watch.watch_views import view_since
 from logboom.wire.commands import (
     AllocateProducerIds,
@@ -664,3 +666,20 @@ def test_after_a_restore_an_older_version_gets_the_whole() -> None:
     cluster = tables.state.cluster
     assert view_since(cluster, version, None, [], None).full
     assert not view_since(cluster, tables.state.version, None, [], None).full
+
+
+def test_a_deleted_topic_leaves_no_garbage_that_only_a_collection_finds() -> None:
+    tables = three_brokers()
+    name = "short-lived"
+    tables.create(name, queues=8)
+
+    def held() -> int:
+        return sum(type(each) is Queue and each.topic.name == name for each in gc.get_objects())
+
+    gc.disable()
+    try:
+        assert held() == 8
+        tables.done(DeleteTopic(name, 0))
+        assert held() == 0
+    finally:
+        gc.enable()
