@@ -13,7 +13,7 @@ from logboom.wire.messages import Stats, StatsResult
 from logboom.wire.stats import FigureTable, Statistics
 
 STEPS_AT_ONCE: Final = 64
-"""Steps that one turn takes; some milliseconds, and enough for all of a broker with few queues."""
+"""Steps that one turn takes; five milliseconds, and enough for all of a broker with few queues."""
 
 
 class StatsHandler(Service):
@@ -34,8 +34,8 @@ class StatsHandler(Service):
         """Who gets it: address and number of each request."""
         self._waiting: list[tuple[PeerAddress, int]] = []
         """Who has asked since."""
-        self._began_in: BrokerTurn | None = None
-        """The turn that began to gather last: another request in it waits for the next."""
+        self._worked_in: BrokerTurn | None = None
+        """The turn that has taken steps last, which takes no more."""
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handler of STATS."""
@@ -46,11 +46,11 @@ class StatsHandler(Service):
         return float("-inf") if self._waiting or self._served else float("inf")
 
     def step(self, turn: BrokerTurn) -> None:
-        """Take the next steps, and answer once they are done."""
+        """Take the next steps, unless this turn has taken some, and answer once they are done."""
+        if self._worked_in is turn or self.deadline() == float("inf"):
+            return
+        self._worked_in = turn
         if self._steps is None:
-            if not self._waiting:
-                return
-            self._began_in = turn
             self._served, self._waiting = self._waiting, []
             self._steps, self._table = self._begin(turn.mono), self._stats.flat()
         taken = 0
@@ -65,5 +65,5 @@ class StatsHandler(Service):
 
     def _on_stats(self, peer: PeerSession, message: Stats, turn: BrokerTurn) -> None:
         self._waiting.append((peer.address, message.id))
-        if self._steps is None and self._began_in is not turn:
+        if self._steps is None:
             self.step(turn)

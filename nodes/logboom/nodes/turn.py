@@ -112,7 +112,7 @@ class BrokerTurn:
 
 Handler: TypeAlias = Callable[[PeerSession, Any, BrokerTurn], None]
 """Serves one request of a peer."""
-LOOKED_PER_STEP: Final = 128
+LOOKED_PER_STEP: Final = 64
 """Replicas that one step of `Service.figure_steps` looks at."""
 Figures: TypeAlias = Mapping[str, int | float | str]
 """Figures of STATS by their names."""

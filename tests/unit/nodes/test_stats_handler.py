@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from logboom.nodes import stats_handler
+from logboom.nodes.broker import Broker
+from logboom.nodes.parking.release_scheduler import ReleaseScheduler
 from logboom.nodes.replica_roles import ReplicaRoles
-from logboom.nodes.turn import LOOKED_PER_STEP, Figures
+from logboom.nodes.turn import LOOKED_PER_STEP, Figures, Service
 from logboom.wire.messages import Stats, StatsResult
 from tests.unit.nodes.rig import Peer, Rig
 
@@ -52,3 +54,36 @@ def test_those_of_many_come_in_slices_and_are_gathered_once_for_all(
         3 * LOOKED_PER_STEP
     ] * 5
     assert len(begun) == 2, "for the first, and for all who asked meanwhile"
+
+
+def test_what_looks_at_every_queue_takes_a_step_for_each_few_of_them() -> None:
+    rig = Rig()
+    rig.lead(queues=5 * LOOKED_PER_STEP)
+    rig.settle()
+    steps = {
+        type(service): len([*service.figure_steps(rig.mono)])
+        for service in rig.broker.parts.services
+        if type(service).figure_steps is not Service.figure_steps
+    }
+    assert ReleaseScheduler in steps
+    assert min(steps.values()) >= 5, steps
+
+
+def test_one_turn_takes_no_more_than_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[float] = []
+    gather = Broker.figure_steps
+
+    def counted(self: Broker, now: float) -> Iterator[Figures]:
+        for figures in gather(self, now):
+            taken.append(now)
+            yield figures
+
+    monkeypatch.setattr(Broker, "figure_steps", counted)
+    monkeypatch.setattr(stats_handler, "STEPS_AT_ONCE", 3)
+    rig = Rig()
+    rig.lead(queues=3 * LOOKED_PER_STEP)
+    rig.settle()
+    # What is due at a time of its own is done in the turn that brings the request, too.
+    rig.mono += 60
+    rig.client().ask(Stats(0, 1_000))
+    assert len(taken) == 3

@@ -20,7 +20,7 @@ from logboom.nodes.replica.leadership import Leadership
 from logboom.nodes.replica.parked_queue import ApplyResult
 from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.replica.replica_table import ReplicaTable
-from logboom.nodes.turn import BrokerTurn, Figures, Service
+from logboom.nodes.turn import LOOKED_PER_STEP, BrokerTurn, Figures, Service
 from logboom.wire.actor import Instant
 from logboom.wire.batch import control_view, peek, release, validate_batch
 from logboom.wire.errors import DamagedBatch, DataDamaged
@@ -95,19 +95,19 @@ class ReleaseScheduler(Service):
 
     def figure_steps(self, now: float) -> Iterator[Figures]:
         """Yield, after some steps, the figures of the batches parked in the queues that are led here."""
-        batches = size = undecided = looked = 0
+        batches = size = undecided = scanned = 0
         oldest_ms: int | None = None
-        for replica in [*self._queues.led.values()]:
+        for number, replica in enumerate([*self._queues.led.values()], 1):
             parked = replica.parked
-            if not parked.count:
-                continue
-            batches, size = batches + parked.count, size + parked.size
-            undecided += parked.undecided
-            first_ms = self._oldest(replica)
-            if first_ms is not None and (oldest_ms is None or first_ms < oldest_ms):
-                oldest_ms = first_ms
-            looked += 1
-            if looked % SCANNED_PER_STEP == 0:
+            if parked.count:
+                batches, size = batches + parked.count, size + parked.size
+                undecided += parked.undecided
+                first_ms = self._oldest(replica)
+                if first_ms is not None and (oldest_ms is None or first_ms < oldest_ms):
+                    oldest_ms = first_ms
+                scanned += 1
+            if number % LOOKED_PER_STEP == 0 or scanned == SCANNED_PER_STEP:
+                scanned = 0
                 yield {}
         late_s = 0.0
         if oldest_ms is not None and self._now.mono > float("-inf"):  # else there was no turn yet
