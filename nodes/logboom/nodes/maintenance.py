@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
@@ -30,6 +29,8 @@ ROUND_INTERVAL_S: Final = 0.5
 """Seconds between two rounds."""
 LOOKED_AT_ONCE: Final = 512
 """Queues that one turn of a round looks at; some milliseconds."""
+WINDOWS_AT_ONCE: Final = 5_000
+"""Producers that a turn looks at, in whole queues, when a round looks for idle ones."""
 SLICE_INTERVAL_S: Final = 0.02
 """Seconds between two such turns, so that rounds over thousands of queues leave time for the rest."""
 STALL_S: Final = 1.5
@@ -55,6 +56,17 @@ class _Round:
     """Monotonic time of the next round."""
     found: dict[tuple[QueueKey, int, Position], float] | None
     """The idle producers that were known before, if it looks for them; None: it does not."""
+
+    def take_share(self) -> tuple[list[Replica], bool]:
+        """Return the queues to look at in this turn, and True if there may be others."""
+        share: list[Replica] = []
+        windows = 0
+        for replica in self.left:
+            share.append(replica)
+            windows += len(replica.windows) if self.found is not None else 0
+            if len(share) >= LOOKED_AT_ONCE or windows >= WINDOWS_AT_ONCE:
+                return share, True
+        return share, False
 
 
 class Maintenance(Service):
@@ -119,11 +131,11 @@ class Maintenance(Service):
             return
         if self._round is None:
             self._round = self._begin_round(turn)
-        share = list(islice(self._round.left, LOOKED_AT_ONCE))
+        share, more = self._round.take_share()
         self._look_at(share, turn)
         if self._round.found is not None:
             self._expire_producers(share, self._round.found, turn)
-        if len(share) == LOOKED_AT_ONCE:
+        if more:
             self.next_at = turn.mono + SLICE_INTERVAL_S
             return
         self.next_at = max(self._round.next_at, turn.mono + SLICE_INTERVAL_S)

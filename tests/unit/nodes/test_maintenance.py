@@ -6,6 +6,7 @@ import pytest
 
 from logboom.nodes import maintenance
 from logboom.nodes.log.keys import Position
+from logboom.nodes.log.producer_windows import ProducerWindows
 from logboom.nodes.maintenance import SURELY_IDLE
 from logboom.nodes.replica.leadership import Leadership
 from logboom.nodes.requests.produce_handler import ProduceHandler
@@ -205,6 +206,33 @@ def test_a_round_over_many_queues_looks_at_some_in_each_turn(
         rig.turn()
     assert max(looked) == 10
     assert sum(looked) in range(35, 4 * 35), "two rounds a second"
+
+
+def test_a_round_looks_for_idle_producers_in_few_queues_that_have_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(maintenance, "WINDOWS_AT_ONCE", 6)
+    monkeypatch.setattr(maintenance, "PRODUCERS_EVERY", 10.0)
+    rig = Rig()
+    rig.lead(queues=20)
+    client = rig.client()
+    for queue in range(20):
+        for producer in range(3):
+            client.ask(produce(queue=queue), [batch(1, producer, 0, 0)])
+    looked: list[int] = []
+    idle = ProducerWindows.idle
+
+    def counted(self: ProducerWindows, before_ms: int) -> dict[int, Position]:
+        looked[-1] += 1
+        return idle(self, before_ms)
+
+    monkeypatch.setattr(ProducerWindows, "idle", counted)
+    for _ in range(600):
+        looked.append(0)
+        rig.mono += 0.02
+        rig.turn()
+    assert max(looked) == 2
+    assert sum(looked) == 20, "one look in ten seconds"
 
 
 def test_an_isr_shrinks_though_a_round_takes_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:

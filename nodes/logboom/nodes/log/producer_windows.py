@@ -9,6 +9,7 @@ truncated below the HW, a truncation leaves a complete window, and nothing has t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,6 +21,8 @@ from logboom.wire.user_marks import span_of_id, span_of_user
 
 WINDOW: Final = 5
 """Batches that a producer may have in flight to a queue, and so the minimum that is remembered."""
+MAX_CHANGED: Final = 1_000
+"""Windows that may have changed since they were encoded; of more, two are encoded with each batch."""
 
 
 class BatchMetadata(NamedTuple):
@@ -48,18 +51,23 @@ class BatchMetadata(NamedTuple):
 
 
 _decode: Final = msgspec.msgpack.Decoder(dict[int, list[BatchMetadata]]).decode
+_decode_each: Final = msgspec.msgpack.Decoder(dict[int, msgspec.Raw]).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class ProducerWindows:
     """The windows of all producers of a queue."""
 
-    __slots__ = ("_of_span", "_windows")
+    __slots__ = ("_changed", "_encoded", "_of_span", "_windows")
 
     def __init__(self) -> None:
         self._windows: dict[int, list[BatchMetadata]] = {}
         self._of_span: dict[int, dict[int, None]] = {}
         """`span_of_id` → ids with a window, in their order."""
+        self._encoded: dict[int, msgspec.Raw] = {}
+        """What `encode` last made of each window."""
+        self._changed: dict[int, None] = {}
+        """Ids whose window has changed since, or had batches above the HW."""
 
     def __len__(self) -> int:
         return len(self._windows)
@@ -125,25 +133,30 @@ class ProducerWindows:
         # The oldest can go once five newer ones are committed.
         while len(window) > WINDOW and window[WINDOW].at < hw:
             del window[0]
+        self._changed[head.producer_id] = None
+        if len(self._changed) > MAX_CHANGED:
+            for producer_id in list(islice(self._changed, 2)):
+                self._encode_window(producer_id, hw)
 
     def cut(self, end: Position) -> None:
         """Follow a truncation of the log to `end`."""
-        for producer_id in list(self._windows):
+        for producer_id in [p for p, w in self._windows.items() if w[-1].offset >= end.offset]:
             window = self._windows[producer_id]
             while window and window[-1].at >= end:
                 window.pop()
+                self._changed[producer_id] = None
             if not window:
                 self._forget(producer_id)
 
     def idle(self, before_ms: int) -> dict[int, Position]:
         """Return producers whose last batch was appended before `before_ms`, with its position."""
-        lasts = ((producer, window[-1]) for producer, window in self._windows.items())
-        return {p: last.at for p, last in lasts if last.append_time_ms < before_ms}
+        windows = self._windows.items()
+        return {p: w[-1].at for p, w in windows if w[-1].append_time_ms < before_ms}
 
     def ahead(self, now_ms: int) -> dict[int, Position]:
         """Return producers whose last batch has an append time after `now_ms`, with its position."""
-        lasts = ((producer, window[-1]) for producer, window in self._windows.items())
-        return {p: last.at for p, last in lasts if last.append_time_ms > now_ms}
+        windows = self._windows.items()
+        return {p: w[-1].at for p, w in windows if w[-1].append_time_ms > now_ms}
 
     def expire(self, producer_ids: Iterable[int], before: Position) -> None:
         """Forget producers that wrote nothing at or after `before`."""
@@ -154,30 +167,45 @@ class ProducerWindows:
 
     def _forget(self, producer_id: int) -> None:
         del self._windows[producer_id]
+        self._encoded.pop(producer_id, None)
+        self._changed.pop(producer_id, None)
         span = span_of_id(producer_id)
         del self._of_span[span][producer_id]
         if not self._of_span[span]:
             del self._of_span[span]
 
     def encode(self, hw: Position) -> bytes:
-        """Encode all windows up to the HW."""
-        below = {}
-        for producer_id, window in self._windows.items():
-            kept = [written for written in window if written.at < hw]
-            if kept:
-                below[producer_id] = kept[-WINDOW:]
-        return _encode(below)
+        """Encode all windows up to the HW, which never goes back but by a cut.
 
-    def load(self, stored: bytes) -> None:
-        """Replace all windows by encoded ones.
+        What has not changed since the last time is not encoded again.
+        """
+        for producer_id in list(self._changed):
+            self._encode_window(producer_id, hw)
+        return _encode(self._encoded)
+
+    def _encode_window(self, producer_id: int, hw: Position) -> None:
+        window = self._windows[producer_id]
+        kept = [written for written in window if written.at < hw]
+        del self._changed[producer_id]
+        if len(kept) < len(window):
+            self._changed[producer_id] = None
+        if kept:
+            self._encoded[producer_id] = msgspec.Raw(_encode(kept[-WINDOW:]))
+        else:
+            self._encoded.pop(producer_id, None)
+
+    def load(self, stored: bytes, hw: Position) -> None:
+        """Replace all windows by encoded ones; batches in them may be above the HW.
 
         Raises:
             DataDamaged: they cannot be decoded.
         """
         try:
             self._windows = {p: w for p, w in _decode(stored).items() if w}
+            self._encoded = _decode_each(stored)
         except msgspec.DecodeError as error:
             raise DataDamaged(f"a queue's producer windows cannot be read: {error}") from None
+        self._changed = {p: None for p, w in self._windows.items() if w[-1].at >= hw}
         self._of_span = {}
         for producer_id in self._windows:
             self._of_span.setdefault(span_of_id(producer_id), {})[producer_id] = None

@@ -130,6 +130,8 @@ class Replica:
         self._epochs_changed = False
         self._windows_written = record.end
         self._since_windows = 0
+        self._windows_bytes = 0
+        """Size of what was written of the producer windows."""
         self._expiries: deque[tuple[Position, list[int]]] = deque()
 
     # ── opening ─────────────────────────────────────────────────────────────────────────────────
@@ -148,8 +150,10 @@ class Replica:
         stored = storage.get("state", queue_key(*self.key, WINDOWS))
         if stored is not None:
             snapshot = _decode_snapshot(stored)
-            self.windows.load(snapshot.windows)
-            begin = max(begin, Position(snapshot.offset, snapshot.side))
+            place = Position(snapshot.offset, snapshot.side)
+            self.windows.load(snapshot.windows, min(place, self.hw))
+            self._windows_bytes = len(stored)
+            begin = max(begin, place)
         self._windows_written = begin
         self.parked.load(storage)
         self.cursors.load(storage)
@@ -269,14 +273,15 @@ class Replica:
     def stage_record(self, writes: WriteSet, windows_every: int = SNAPSHOT_BYTES) -> None:
         """Write this turn's changes to the record, in the same write set as the entries (Q10).
 
-        The producer windows are written too, once `windows_every` bytes were appended, or when
-        retention removes batches from which they could be rebuilt.
+        The producer windows are written too, once `windows_every` bytes and no fewer than they have
+        were appended, or when retention removes batches from which they could be rebuilt.
         """
         put_record(writes, *self.key, self.record())
         if self._epochs_changed:
             put_epochs(writes, *self.key, self.epochs.entries)
             self._epochs_changed = False
-        due = self._since_windows >= windows_every or self.start > self._windows_written.offset
+        every = max(windows_every, self._windows_bytes)
+        due = self._since_windows >= every or self.start > self._windows_written.offset
         if due and self.hw > self._windows_written:
             self.stage_windows(writes)
 
@@ -292,8 +297,10 @@ class Replica:
 
     def stage_windows(self, writes: WriteSet) -> None:
         """Stage the producer windows as of the HW, which no truncation undoes."""
-        writes.put("state", queue_key(*self.key, WINDOWS), self.snapshot())
+        snapshot = self.snapshot()
+        writes.put("state", queue_key(*self.key, WINDOWS), snapshot)
         self._windows_written = self.hw
+        self._windows_bytes = len(snapshot)
         self._since_windows = 0
 
     def snapshot(self, at: Position | None = None) -> bytes:
@@ -462,7 +469,7 @@ class Replica:
         """
         taken = _decode_snapshot(snapshot)
         at = Position(taken.offset, taken.side)
-        self.windows.load(taken.windows)
+        self.windows.load(taken.windows, at)
         writes.delete_range("log", queue_key(*self.key), queue_end(*self.key))
         self.cuts += 1
         self.start = at.offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,11 +12,12 @@ from logboom.nodes.log.index import QueueIndex
 from logboom.nodes.log.keys import Position, log_key, queue_key
 from logboom.nodes.log.recovery import open_queue
 from logboom.nodes.log.storage import FAMILIES, Family, WriteSet
-from logboom.nodes.replica.replica import Replica
+from logboom.nodes.replica.replica import WINDOWS, Replica
 from logboom.wire.batch import encode_batch, peek, validate_batch
 from logboom.wire.errors import DamagedBatch
 from tests.thorough import examples
 from tests.unit.nodes.log.replica_logs import Log
+from tests.unit.nodes.rig import batch
 
 step = st.tuples(
     st.integers(0, 2),
@@ -252,3 +254,28 @@ def test_a_cut_takes_its_bytes_from_the_queue_s_size() -> None:
         log.commit(writes)
         stored = log.storage.content("log").values()
         assert 0 < log.replica.size == sum(map(len, stored))
+
+
+def test_producer_windows_are_written_no_more_often_than_they_are_large() -> None:
+    log = Log()
+    log.replica.leader_epoch = 1
+    first = validate_batch(batch(1, 0, 0, 0), stamped=False)
+    for number in range(300):
+        sent = msgspec.structs.replace(first, producer_id=1_000_000_000 + number)
+        log.replica.windows.add(sent, Position(0), 0, Position(0))
+    data = batch()
+    head = validate_batch(data, stamped=False)
+    written: list[int] = []
+    while log.replica.size < 60_000:
+        writes = WriteSet()
+        log.replica.append_batch(data, head, 7, writes, log.cache)
+        log.replica.raise_hw(log.replica.end)
+        before = log.storage.content("state")
+        log.replica.stage_record(writes, windows_every=1)
+        log.storage.write(writes)
+        key = queue_key(1, 0, WINDOWS)
+        after = log.storage.content("state")[key]
+        if before.get(key) != after:
+            written.append(len(after))
+    assert len(written) > 3
+    assert sum(written) < 1.5 * log.replica.size
