@@ -19,13 +19,19 @@ from logboom.nodes.turn import BrokerTurn
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress
 from logboom.wire.commands import CommandResult
-from logboom.wire.errors import InvalidFilter, InvalidRequest, LogboomError
+from logboom.wire.errors import InvalidFilter, InvalidRequest, LogboomError, Unavailable
 from logboom.wire.filters import Filter
 from logboom.wire.group_commands import JoinGroup
 from logboom.wire.group_messages import GroupJoin, GroupJoined
 
 MOST_BYTES: Final = 48 * 1024
 """Bytes of the names and filters of one join."""
+READ_CHARACTERS: Final = 2 * 1024
+"""Characters of filters that one join may have read, or one filter: below ten milliseconds."""
+READ_EACH: Final = 16
+"""Characters that each filter counts for besides."""
+KEPT_CHARACTERS: Final = 1024 * 1024
+"""Characters of filters whose canonical text is remembered."""
 FIRST_SUBSCRIPTION: Final = 1
 """Version of the subscription with which a group is created."""
 
@@ -60,6 +66,10 @@ class PendingJoins:
         self._access = access
         self._proposals = proposals
         self._joining: dict[_JoinKey, _PendingJoin] = {}
+        self._canonical: dict[str, str] = {}
+        """Filters that were read before → their canonical text."""
+        self._kept = 0
+        """Characters of them."""
 
     def __len__(self) -> int:
         return len(self._joining)
@@ -70,8 +80,9 @@ class PendingJoins:
         Raises:
             InvalidFilter: a filter cannot be parsed; the error names the character and the `topic`.
             InvalidRequest: TOO_LARGE.
+            Unavailable: BUSY, because more filters are to be read.
         """
-        subscription = _canonical(message.subscription)
+        subscription = self._read(message.subscription)
         asker, user = (peer.address, message.id), self._access.mark_of(peer)
         key = _JoinKey(
             message.group,
@@ -106,6 +117,36 @@ class PendingJoins:
         self._proposals.propose(
             command, lambda result, later: self._decided(key, joining, result, later), turn
         )
+
+    def _read(self, subscription: dict[str, str]) -> dict[str, str]:
+        """Return the same texts, in one order, for the same filters.
+
+        Raises:
+            InvalidFilter: a filter cannot be parsed; field `topic`.
+            Unavailable: BUSY; the next try goes on from there.
+        """
+        found: dict[str, str] = {}
+        read = 0
+        for topic, text in sorted(subscription.items()):
+            known = self._canonical.get(text)
+            if known is None:
+                size = len(text) + READ_EACH
+                if read and read + size > READ_CHARACTERS:
+                    raise Unavailable(
+                        "not all filters of this group are read yet: join again", "BUSY"
+                    )
+                read += size
+                try:
+                    known = Filter.read(text).text
+                except InvalidFilter as error:
+                    error.fields["topic"] = topic
+                    raise
+                if self._kept >= KEPT_CHARACTERS:
+                    self._canonical, self._kept = {}, 0
+                self._canonical[text] = known
+                self._kept += len(text) + len(known) + READ_EACH
+            found[topic] = known
+        return found
 
     def _decided(
         self, key: _JoinKey, joining: _PendingJoin, result: CommandResult, turn: BrokerTurn
@@ -194,19 +235,3 @@ def check_size(message: GroupJoin) -> None:
     if size > MOST_BYTES:
         text = f"the subscription and settings take {size} bytes: use at most {MOST_BYTES}"
         raise InvalidRequest(text, "TOO_LARGE")
-
-
-def _canonical(subscription: dict[str, str]) -> dict[str, str]:
-    """Return the same texts, in one order, for the same filters.
-
-    Raises:
-        InvalidFilter: a filter cannot be parsed; field `topic`.
-    """
-    found: dict[str, str] = {}
-    for topic in sorted(subscription):
-        try:
-            found[topic] = Filter.read(subscription[topic]).text
-        except InvalidFilter as error:
-            error.fields["topic"] = topic
-            raise
-    return found
