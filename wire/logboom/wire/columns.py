@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from logboom.wire.compression import Codec, decompress
+from logboom.wire.compression import Codec, decompress, decompress_steps
 from logboom.wire.errors import DamagedBatch
 from logboom.wire.head import HEAD_LENGTH, Attribute, BatchHead
 from logboom.wire.unpacking import BinaryBuffers, BinaryColumn, BodyReader, TagBuffers, TagColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
 
 _decode_headers: Final = msgspec.msgpack.Decoder(dict[str, bytes]).decode
 
@@ -52,17 +52,30 @@ class _Body:
 
     __slots__ = ("headers", "key", "tag", "timestamps", "value")
 
-    def __init__(self, head: BatchHead, body: memoryview) -> None:
+    def __init__(self) -> None:
+        self.value: BinaryColumn
+        self.key: BinaryColumn | None = None
+        self.tag: TagColumn | None = None
+        self.headers: BinaryColumn | None = None
+        self.timestamps: memoryview | None = None
+
+    def read(self, head: BatchHead, body: memoryview) -> Iterator[None]:
+        """Read the columns of a body in steps.
+
+        Raises:
+            DamagedBatch: They are inconsistent.
+        """
         cursor = BodyReader(body)
         count = head.count
         self.value = BinaryColumn(cursor, count, nulls=head.has(Attribute.NULL_VALUES))
-        self.key = self.headers = None
-        self.tag: TagColumn | None = None
-        self.timestamps: memoryview | None = None
+        yield
         if head.has(Attribute.KEYS):
             self.key = BinaryColumn(cursor, count, nulls=head.has(Attribute.NULL_KEYS))
+            yield
         if head.has(Attribute.TAGS):
-            self.tag = TagColumn(cursor, count, nulls=head.has(Attribute.NULL_TAGS))
+            self.tag = TagColumn(count)
+            yield from self.tag.read(cursor, nulls=head.has(Attribute.NULL_TAGS))
+            yield
         if head.has(Attribute.HEADERS):
             self.headers = BinaryColumn(cursor, count, nulls=head.has(Attribute.NULL_HEADERS))
         if head.has(Attribute.TIMESTAMPS):
@@ -254,8 +267,25 @@ class Columns:
 
     def _opened(self) -> _Body:
         if self._body is None:
-            self._body = _Body(self.head, _plain(self.head, self._batch))
+            body = _Body()
+            for _ in body.read(self.head, _plain(self.head, self._batch)):
+                pass
+            self._body = body
         return self._body
+
+
+def open_steps(head: BatchHead, batch: bytes | memoryview) -> Generator[None, None, Columns]:
+    """Open a batch of messages in steps of a few milliseconds, and return its columns.
+
+    Raises:
+        DamagedBatch: The body is inconsistent.
+    """
+    stored = memoryview(batch)[HEAD_LENGTH : HEAD_LENGTH + head.stored_length]
+    plain = yield from decompress_steps(head.codec, stored, head.plain_length)
+    yield
+    body = _Body()
+    yield from body.read(head, plain)
+    return Columns(head, batch, body=body)
 
 
 def message_times(head: BatchHead, batch: bytes | memoryview) -> memoryview:

@@ -17,10 +17,11 @@ from logboom.wire.errors import DamagedBatch
 from logboom.wire.packing import TABLE_LIMIT, even_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _STRIDE: Final[int] = 64  # values cut per step from an even column
 _STRIDE_WIDTH: Final[int] = 4096  # above it the copying outweighs the cutting
+_TAGS_PER_STEP: Final[int] = 4_096
 
 
 class BinaryBuffers(NamedTuple):
@@ -164,18 +165,30 @@ class TagColumn:
 
     __slots__ = ("_dictionary", "_indices", "_tags", "_validity", "count")
 
-    def __init__(self, cursor: BodyReader, count: int, *, nulls: bool) -> None:
+    def __init__(self, count: int) -> None:
         self.count = count
+        self._tags: list[str] = []
+
+    def read(self, cursor: BodyReader, *, nulls: bool) -> Iterator[None]:
+        """Read the column in steps, before anything else is asked for.
+
+        Raises:
+            DamagedBatch: It is inconsistent.
+        """
+        count = self.count
         distinct = int.from_bytes(cursor.take(8), "little")
         if not 0 < distinct <= count:
             raise damaged(f"{distinct} distinct tags of {count} messages")
         self._validity = cursor.take(-(-count // 8)) if nulls else None
         self._indices = cursor.take(4 * count).cast("i")
         self._dictionary = BinaryColumn(cursor, distinct, nulls=False)
+        yield
         places = set(self._indices.tolist())
         if min(places) < 0 or max(places) >= distinct:
             raise damaged(f"a tag index is outside its dictionary of {distinct}")
-        self._tags = _texts(self._dictionary)
+        for start in range(0, distinct, _TAGS_PER_STEP):
+            yield
+            self._tags += _texts(self._dictionary, start)
 
     def get(self, i: int) -> str | None:
         """Return tag `i`, which the caller keeps in range."""
@@ -215,9 +228,10 @@ def _increasing(view: memoryview) -> tuple[int, ...]:
     return offsets
 
 
-def _texts(dictionary: BinaryColumn) -> list[str]:
+def _texts(dictionary: BinaryColumn, start: int) -> list[str]:
+    stop = min(start + _TAGS_PER_STEP, dictionary.count)
     try:
-        return [str(item or b"", "utf-8") for item in dictionary.get_all(0, dictionary.count)]
+        return [str(item or b"", "utf-8") for item in dictionary.get_all(start, stop)]
     except UnicodeDecodeError as error:
         raise damaged(f"a tag is not UTF-8: {error}") from error
 
