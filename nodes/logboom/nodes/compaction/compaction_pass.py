@@ -13,17 +13,20 @@ from typing import Final
 from logboom.nodes.log.keys import Position
 from logboom.nodes.log.storage import Storage, WriteSet
 from logboom.nodes.replica.compaction_rows import offset_key, offset_of
+from logboom.nodes.replica.compaction_state import OpenedBatch
 from logboom.nodes.replica.compaction_update import CompactionUpdate, copy_at
 from logboom.nodes.replica.entry_reader import entries, find_batch_start
 from logboom.nodes.replica.offset_set import offsets_of
 from logboom.nodes.replica.replica import Replica
-from logboom.wire.batch import open_batch, peek
+from logboom.wire.batch import peek
 from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch
 from logboom.wire.head import KIND_AT, Attribute, BatchHead
 
 ENTRY_COST: Final = 4
 """Minimum number of messages for which an entry counts."""
+KEY_UNIT_BITS: Final = 12
+"""A key counts as another message for each 4 KiB."""
 
 
 def advance_pass(replica: Replica, storage: Storage, writes: WriteSet, units: int) -> int:
@@ -76,34 +79,46 @@ def _take(
     """Process a batch as far as the units allow; return the cost, and whether it is done."""
     compaction, head = replica.compaction, peek(entry)
     first = compaction.reach - head.base_offset
-    stop = min(head.count, first + max(1, units))
+    if not head.has(Attribute.KEYS):
+        rest = head.count - first
+        changes.set_bits(compaction.reach, (1 << rest) - 1, rest)
+        return 0, True
     try:
-        whole = _opened(replica, head, entry)
-        keys = [] if whole is None else whole.slice(first, stop).keys()
+        spent, columns = _opened(replica, head, entry, units)
     except DamagedBatch:
         # Stored as its producer sent it, with a malformed body: nobody can read it, and nothing
         # survives.
+        compaction.opened = None
         return 0, True
-    if whole is None:
-        stop = head.count
-        changes.set_bits(compaction.reach, (1 << (stop - first)) - 1, stop - first)
-    else:
-        _enter_all(changes, compaction.reach, keys, replica.start)
+    if columns is None:
+        return spent, False
+    keys: list[bytes | None] = []
+    while spent < max(1, units) and first + len(keys) < head.count:
+        key = columns.key(first + len(keys))
+        keys.append(key)
+        spent += 1 if key is None else 1 + (len(key) >> KEY_UNIT_BITS)
+    _enter_all(changes, compaction.reach, keys, replica.start)
+    stop = first + len(keys)
     if stop == head.count:
         compaction.opened = None
-        return len(keys), True
+        return spent, True
     compaction.reach = head.base_offset + stop
-    return len(keys), False
+    return spent, False
 
 
-def _opened(replica: Replica, head: BatchHead, entry: bytes) -> Columns | None:
-    """Return the columns of a batch with keys, opened once for all its steps."""
-    if not head.has(Attribute.KEYS):
-        return None
+def _opened(
+    replica: Replica, head: BatchHead, batch: bytes, units: int
+) -> tuple[int, Columns | None]:
+    """Open a batch once for all its steps; return the cost, and its columns once it is open.
+
+    Raises:
+        DamagedBatch: the body is malformed.
+    """
     opened = replica.compaction.opened
-    if opened is None or opened[0] != head.base_offset:
-        opened = replica.compaction.opened = (head.base_offset, open_batch(entry, head))
-    return opened[1]
+    if opened is None or opened.base != head.base_offset:
+        opened = replica.compaction.opened = OpenedBatch(head, batch)
+    # A body that is open at last leaves the rest of the units to its messages.
+    return opened.open(units), opened.columns
 
 
 def _enter_all(
@@ -133,19 +148,27 @@ def _again(replica: Replica, changes: CompactionUpdate, units: int) -> int:
     if held is None:
         compaction.reach, compaction.at = start, None
         return ENTRY_COST
-    base = held[0]
-    batch, head = copy_at(changes, base)
+    base, opened = held[0], compaction.opened
+    if opened is None or opened.base != base or opened.columns is None:
+        batch, head = copy_at(changes, base)
+        spent, columns = _opened(replica, head, batch, units)
+        if columns is None:
+            return spent
+    else:
+        spent, columns = ENTRY_COST, opened.columns
+    done = base + columns.count
     first = max(0, compaction.reach - base)
-    live = changes.bits(base + first, base + head.count)
-    opened, spent, done = open_batch(batch, head), ENTRY_COST, base + head.count
+    live = changes.bits(base + first, done)
     for offset in offsets_of(live, base + first):
-        if spent >= units:
+        if spent >= units and offset > compaction.reach:
             done = offset
             break
-        key = opened.key(offset - base)
+        key = columns.key(offset - base)
         if key is None or not changes.enter(key, offset, start):
             changes.clear(offset, start)
-        spent += 1
+        spent += 1 if key is None else 1 + (len(key) >> KEY_UNIT_BITS)
+    else:
+        compaction.opened = None
     compaction.reach = done
     return spent
 

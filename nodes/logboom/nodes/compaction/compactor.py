@@ -122,7 +122,7 @@ class Compactor(Service):
             if replica.restoring:
                 continue  # It is noted again when the topic changes, which ends the restore.
             if not replica.compaction.may_stage(turn.writes):
-                self._due[key] = replica
+                self._put_back(replica)
                 continue
             if replica.leading is not None and replica.compaction.lacks is not None:
                 # Its copies are the queue's now.
@@ -131,10 +131,15 @@ class Compactor(Service):
                 continue
             left -= self._advance(replica, left, turn)
             if replica.compaction.on and replica.compaction.reach < limit_of(replica).offset:
-                self._due[key] = replica
+                self._put_back(replica)
         spent = TURN_UNITS - left
         self._stats.count("compacted_messages", spent)
         self._worked_at, self._spent = turn.mono, spent if self._due else None
+
+    def _put_back(self, replica: Replica) -> None:
+        """Continue with a queue later; first of all if a batch of it is open, so that few are."""
+        first = {replica.key: replica} if replica.compaction.opened is not None else {}
+        self._due = {**first, **self._due, replica.key: replica}
 
     def _advance(self, replica: Replica, units: int, turn: BrokerTurn) -> int:
         try:

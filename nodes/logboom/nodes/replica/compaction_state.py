@@ -8,14 +8,47 @@ does not join the ISR before it has them all.
 
 from __future__ import annotations
 
+from typing import Final
+
 from logboom.nodes.log.keys import Position, queue_end, queue_key
 from logboom.nodes.log.storage import Storage, WriteSet
 from logboom.nodes.replica import compaction_rows
 from logboom.nodes.replica.compaction_rows import CompactionCheckpoint, offset_key
 from logboom.nodes.replica.offset_set import BLOCK, BLOCK_BITS
-from logboom.wire.columns import Columns
+from logboom.wire.columns import Columns, open_steps
+from logboom.wire.compression import STEP_BYTES
 from logboom.wire.errors import DataDamaged
+from logboom.wire.head import BatchHead
 from logboom.wire.view import DELETE_RETENTION_MS
+
+
+class OpenedBatch:
+    """A batch that is opened in steps, and then read in several turns."""
+
+    __slots__ = ("_steps", "base", "columns", "cost")
+
+    def __init__(self, head: BatchHead, batch: bytes) -> None:
+        self.base: Final = head.base_offset
+        self.cost: Final = 1 + (head.count >> 9) + (min(head.plain_length, STEP_BYTES) >> 13)
+        """What a step costs, in messages that the pass processes."""
+        self.columns: Columns | None = None
+        """None: not open yet."""
+        self._steps = open_steps(head, batch)
+
+    def open(self, units: int) -> int:
+        """Open it, as far as the units allow; return what it has cost.
+
+        Raises:
+            DamagedBatch: the body is malformed.
+        """
+        spent = 0
+        while self.columns is None and spent < units:
+            spent += self.cost
+            try:
+                next(self._steps)
+            except StopIteration as ended:
+                self.columns = ended.value
+        return spent
 
 
 class CompactionState:
@@ -32,8 +65,8 @@ class CompactionState:
         """Copies from this offset up to the log's start have yet to be fetched; None: none."""
         self.at: Position | None = None
         """Where the entry that contains `reach` begins, once it was searched for."""
-        self.opened: tuple[int, Columns] | None = None
-        """The batch that the last step did not finish, by its first offset."""
+        self.opened: OpenedBatch | None = None
+        """The batch that the last step did not finish."""
         self.keeps_tombstones_ms = DELETE_RETENTION_MS
         """How long a tombstone is kept after the log (`delete_retention_ms` of the topic)."""
         self._staged: WriteSet | None = None

@@ -199,12 +199,15 @@ def test_a_batch_is_taken_in_a_part_at_a_time() -> None:
     keys: list[bytes | None] = [b"%d" % (n % 300) for n in range(1_000)]
     log.send(keys, [b"v"] * 1_000, "none")
     log.apply()
-    assert log.compact(100) == 100
-    assert log.replica.compaction.reach == 100
+    assert log.compact(100) >= 100
+    assert 0 < log.replica.compaction.reach < 100
     log.restart()
-    assert log.compact(350) == 350
+    assert log.compact(450) >= 450
+    reach = log.replica.compaction.reach
+    assert 300 < reach < 600
     # From the horizon on the batch is seen as it is: nobody waits for the rest of the pass.
-    assert [row[0] for row in log.read_all(0)][:150] == list(range(150, 300))
+    gone = reach - 300
+    assert [row[0] for row in log.read_all(0)][: 300 - gone] == list(range(gone, 300))
     log.finish()
     assert [row[0] for row in log.read_all(0)] == list(range(700, 1_000))
 
