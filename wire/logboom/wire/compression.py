@@ -109,7 +109,7 @@ def decompress_steps(
     if codec is Codec.NONE:
         return memoryview(stored)
     if codec is Codec.ZSTD and plain_length > STEP_BYTES and _may_stream(stored):
-        return memoryview((yield from _zstd_steps(memoryview(stored), plain_length)))
+        return (yield from _zstd_steps(memoryview(stored), plain_length))
     return memoryview(decompress(codec, stored, plain_length))
 
 
@@ -182,11 +182,11 @@ def _may_stream(stored: bytes | memoryview) -> bool:
     return frame.content_size != zstandard.CONTENTSIZE_UNKNOWN or frame.window_size <= WIDEST_WINDOW
 
 
-def _zstd_steps(stored: memoryview, plain_length: int) -> Generator[None, None, bytes]:
+def _zstd_steps(stored: memoryview, plain_length: int) -> Generator[None, None, memoryview]:
     """Decompress a frame some blocks at a time, as they follow each other in it."""
     frame = zstandard.get_frame_parameters(stored)
     context = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
-    pieces: list[bytes] = []
+    plain = memoryview(bytearray(plain_length))
     at, begin, blocks, made, paused = zstandard.frame_header_size(stored), 0, 0, 0, 0
     last = False
     try:
@@ -204,11 +204,10 @@ def _zstd_steps(stored: memoryview, plain_length: int) -> Generator[None, None, 
                 continue
             piece = context.decompress(stored[begin:at])
             begin = at
-            made += len(piece)
-            if made > plain_length:
+            if made + len(piece) > plain_length:
                 raise _not_a_frame(plain_length)
-            if piece:
-                pieces.append(piece)
+            plain[made : made + len(piece)] = piece
+            made += len(piece)
             if made - paused >= STEP_BYTES or blocks % _BLOCKS_PER_STEP == 0:
                 paused = made
                 yield
@@ -217,7 +216,7 @@ def _zstd_steps(stored: memoryview, plain_length: int) -> Generator[None, None, 
         raise DamagedBatch(text) from error
     if made != plain_length or at != len(stored) or not context.eof:
         raise _not_a_frame(plain_length)
-    return b"".join(pieces)
+    return plain.toreadonly()
 
 
 def _not_a_frame(plain_length: int) -> DamagedBatch:

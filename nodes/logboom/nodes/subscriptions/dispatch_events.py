@@ -14,6 +14,7 @@ from logboom.nodes.replica.offset_set import Span, spans_of
 from logboom.nodes.subscriptions.key_ranges import Range
 from logboom.wire.batch import open_batch
 from logboom.wire.columns import Columns
+from logboom.wire.filters import ScanBudget
 from logboom.wire.frames import Frame
 from logboom.wire.head import BatchHead
 from logboom.wire.subscription_messages import KINDS, Hashing, SubscriptionConfig, SubscriptionType
@@ -55,6 +56,14 @@ class EntrySource(Protocol):
         """Return whole entries from the one that holds `offset` on, up to one of the limits.
 
         At least one batch is returned if there is any, and nothing if nothing can be read now.
+        """
+        ...
+
+    def slots(self, entry: Entry, budget: ScanBudget) -> Sequence[int] | None:
+        """Return the slot of each message of a batch; None if the budget is used up before.
+
+        Raises:
+            DamagedBatch: the body is damaged.
         """
         ...
 

@@ -144,6 +144,11 @@ class Dispatcher(ABC):
     def _pump(self) -> None:
         """Send what can be sent."""
 
+    @property
+    def scans(self) -> bool:
+        """True if it looks into batches."""
+        return bool(self.settings.filter)
+
     @abstractmethod
     def waiting(self) -> int:
         """Return the number of messages that were read and wait for a consumer or redelivery."""

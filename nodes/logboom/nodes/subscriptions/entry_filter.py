@@ -28,7 +28,7 @@ from logboom.wire.batch import open_batch
 from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch, StartError, describe_exception
 from logboom.wire.filters import Matcher, ScanBudget, read_matcher
-from logboom.wire.head import ControlKind
+from logboom.wire.head import BatchHead, ControlKind
 from logboom.wire.stats import Statistics
 
 Said: TypeAlias = Literal["accept", "reject", "reschedule"]
@@ -55,9 +55,11 @@ _READING: Final = 20
 
 
 class _PartialMatch(NamedTuple):
-    """The evaluated part of a batch for which the budget was not enough."""
+    """The evaluated part of a batch for which the budget was not enough, or that is dealt in pieces."""
 
-    columns: Columns
+    head: BatchHead
+    columns: Columns | None
+    """None once all are evaluated."""
     reach: int
     """Messages evaluated, counted from its first."""
     bits: int
@@ -168,16 +170,18 @@ class EntryFilter:
         """Return the messages that match, as bits; None: the budget is used up before the last."""
         if not matcher.may_match(entry.head):
             return 0
+        head = entry.head
         known, self._partial = self._partial, None
-        if known is None or known.columns.head != entry.head:
-            known = _PartialMatch(open_batch(entry.frame, entry.head), 0, 0)
-        found = matcher.match(known.columns.slice(known.reach), self.budget)
-        bits = known.bits | int.from_bytes(found.bitmap, "little") << known.reach
-        reach = known.reach + found.examined
-        if reach == entry.head.count:
-            return bits
-        self._partial = _PartialMatch(known.columns, reach, bits)
-        return None
+        if known is None or known.head != head:
+            known = _PartialMatch(head, open_batch(entry.frame, head), 0, 0)
+        columns, reach, bits = known.columns, known.reach, known.bits
+        if columns is not None:
+            found = matcher.match(columns.slice(reach), self.budget)
+            bits |= int.from_bytes(found.bitmap, "little") << reach
+            reach += found.examined
+        whole = reach == head.count
+        self._partial = _PartialMatch(head, None if whole else columns, reach, bits)
+        return bits if whole else None
 
 
 def load(names: Sequence[str]) -> tuple[DispatchFilter, ...]:

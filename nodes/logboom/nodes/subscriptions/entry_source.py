@@ -13,8 +13,10 @@ from logboom.nodes.log.storage import Storage
 from logboom.nodes.replica.entry_reader import DamagedEntry, entries, find_batch_start
 from logboom.nodes.replica.replica import Replica
 from logboom.nodes.subscriptions.dispatch_events import Entry, EntrySource
+from logboom.nodes.subscriptions.slot_reader import SlotReader
 from logboom.wire.batch import peek
 from logboom.wire.errors import DamagedBatch, DataDamaged
+from logboom.wire.filters import ScanBudget
 
 CONTROLS: Final = 64
 """Consecutive control entries after which a read ends. The next one starts after them."""
@@ -26,12 +28,21 @@ class LogEntrySource:
     """The log of one queue that this broker leads."""
 
     def __init__(
-        self, replica: Replica, storage: Storage, on_damage: Callable[[Replica, DamagedEntry], None]
+        self,
+        replica: Replica,
+        storage: Storage,
+        on_damage: Callable[[Replica, DamagedEntry], None],
+        slot_reader: SlotReader | None = None,
     ) -> None:
         self.queue = replica.queue
         self._replica = replica
         self._storage = storage
         self._on_damage = on_damage
+        self._slot_reader = SlotReader() if slot_reader is None else slot_reader
+
+    def slots(self, entry: Entry, budget: ScanBudget) -> Sequence[int] | None:
+        """Return the slots of a batch as `EntrySource.slots` requires."""
+        return self._slot_reader.read(self._replica.key, entry, budget)
 
     def read(self, offset: int, messages: int, size: int, batches: int) -> Sequence[Entry]:
         """Read entries as `EntrySource.read` requires."""
@@ -116,16 +127,20 @@ class EntryCache:
         self._size -= self._entries.pop(base).size
         del self._bases[bisect_right(self._bases, base) - 1]
 
+    def find(self, offset: int) -> Entry | None:
+        """Return the batch that holds an offset; None if it is not kept."""
+        at = bisect_right(self._bases, offset) - 1
+        entry = self._entries[self._bases[at]] if at >= 0 else None
+        return entry if entry is not None and offset < entry.next else None
+
     def holding(self, offset: int, source: EntrySource) -> Entry | None:
         """Return the batch that holds an offset, reading it if necessary.
 
         None if it cannot be read now.
         """
-        at = bisect_right(self._bases, offset) - 1
-        if at >= 0:
-            entry = self._entries[self._bases[at]]
-            if offset < entry.next:
-                return entry
+        kept = self.find(offset)
+        if kept is not None:
+            return kept
         read = source.read(offset, 1, 1, 1)
         for entry in read:
             if entry.base <= offset < entry.next:

@@ -64,8 +64,13 @@ class KeySharedBacklog:
         for batch, own in self.live.find_batches(start, bits):
             self._deal_batch(batch, own)
 
+    @property
+    def hindered(self) -> bool:
+        """True if any slot is held up, so that single messages are examined."""
+        return bool(self.blocked or self.later or self.draining)
+
     def _deal_batch(self, batch: SlotBatch, bits: int) -> None:
-        if self.blocked or self.later or self.draining:
+        if self.hindered:
             bits ^= self._hold_back(batch, bits)
         for owner, part in self.table.split(batch.slots, bits):
             if owner is None:

@@ -21,11 +21,16 @@ from logboom.nodes.subscriptions.dispatcher import READ_BATCHES, READ_BYTES, Dis
 from logboom.nodes.subscriptions.entry_filter import EntryFilter
 from logboom.nodes.subscriptions.entry_source import EntryCache
 from logboom.nodes.subscriptions.key_shared_backlog import KeySharedBacklog
-from logboom.nodes.subscriptions.slot_table import SlotTable, slots_of
+from logboom.nodes.subscriptions.slot_reader import PIECE
+from logboom.nodes.subscriptions.slot_table import SlotTable
 from logboom.wire.errors import DamagedBatch
 
 READ_ON: Final = 20_000
 """Messages that one event may read ahead. The next turn continues."""
+HINDERED_UNITS: Final = 6
+"""Units of dealing a message out while slots are held up (otherwise two), …"""
+OWNER_UNITS: Final = 8
+"""… and of each consumer that a piece of a batch may go to."""
 
 
 class KeySharedDispatcher(Dispatcher):
@@ -51,6 +56,11 @@ class KeySharedDispatcher(Dispatcher):
     def table(self) -> SlotTable:
         """The owners of all slots."""
         return self.backlog.table
+
+    @property
+    def scans(self) -> bool:
+        """True: it needs the key of each message."""
+        return True
 
     @property
     def uncovered(self) -> OffsetSet:
@@ -163,46 +173,72 @@ class KeySharedDispatcher(Dispatcher):
             if entry is None:
                 return 0
             again = self._rescan.bits(entry.base, entry.next)
-            self._rescan.discard_bits(entry.base, again)
             if not self._deal_entry(entry, again):
-                self._rescan.add_bits(entry.base, again)
                 return 0
+            self._rescan.discard_bits(entry.base, again)
             return entry.head.count
         room = min(wanted, self.settings.look_ahead - self.backlog.waiting)
         if room <= 0 or self.read_at >= self.end:
             return 0
-        entries = self.source.read(self.read_at, room, READ_BYTES, READ_BATCHES)
+        # A batch that the last event has begun with is not read again.
+        begun = self._entry_cache.find(self.read_at)
+        entries: Sequence[Entry] = (
+            self.source.read(self.read_at, room, READ_BYTES, READ_BATCHES)
+            if begun is None
+            else [begun]
+        )
         read = 0
         for entry in entries:
-            if not self._deal_entry(entry, -1):
+            if not self._deal_entry(entry, -1 << max(0, self.read_at - entry.base)):
+                self._entry_cache.put(entry)
                 break
             self.read_at = max(self.read_at, entry.next)
             read += max(1, entry.head.count)
         return read
 
     def _deal_entry(self, entry: Entry, only: int) -> bool:
-        """Filter a batch and deal out its messages (of `only` these bits).
+        """Filter a batch and deal out its messages (of `only` these bits), a piece at a time.
 
-        Return False if nothing was decided, since this event has done enough.
+        Return False if the rest is not decided, since this event has done enough.
         """
-        if not entry.head.count:
+        count, base, budget = entry.head.count, entry.base, self._filter.budget
+        if not count:
             return self._judge(entry, only) is not None
-        if self._filter.budget.spent:
+        if budget.spent:
             self._more = True
             return False
         try:
-            slots = slots_of(entry)
+            slots = self.source.slots(entry, budget)
         except DamagedBatch:
             return self._judge(entry, only, damaged=True) is not None
-        live, base = self.backlog.live, entry.base
-        meant = ((1 << len(slots)) - 1) & only
-        live.put(base, slots, meant)
-        bits = self._judge(entry, only)
-        if bits is None:
-            live.discard(base, meant)
+        for first in range(0, count, PIECE):
+            stop = min(count, first + PIECE)
+            meant = (only >> first) & ((1 << (stop - first)) - 1)
+            if not meant:
+                continue
+            if slots is None or budget.spent:
+                self._more = True
+                return False
+            if not self._deal_piece(entry, first, slots[first:stop], meant):
+                return False
+            self._rescan.discard_bits(base + first, meant)
+            self.read_at = max(self.read_at, base + stop)
+        return True
+
+    def _deal_piece(self, entry: Entry, first: int, slots: Sequence[int], meant: int) -> bool:
+        """Do so with the messages from `first` on that have these slots; bit 0 is the first."""
+        backlog, start = self.backlog, entry.base + first
+        live = backlog.live
+        live.put(start, slots, meant)
+        judged = self._judge(entry, meant << first)
+        if judged is None:
+            live.discard(start, meant)
             return False
-        live.discard(base, meant & ~(bits | self.postponed.bits(base, entry.next)))
+        bits = judged >> first
+        live.discard(start, meant & ~(bits | self.postponed.bits(start, start + len(slots))))
         if bits:
             self._entry_cache.put(entry)
-            self.backlog.deal(base, bits)
+            each = HINDERED_UNITS if backlog.hindered else 2
+            self._filter.budget.left -= each * len(slots) + OWNER_UNITS * len(self.consumers)
+            backlog.deal(start, bits)
         return True

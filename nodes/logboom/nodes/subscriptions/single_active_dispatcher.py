@@ -17,7 +17,7 @@ from logboom.nodes.subscriptions.attached_consumer import AttachedConsumer, Disp
 from logboom.nodes.subscriptions.dispatch_events import Entry, EntrySource, Nack, SubscriptionConfig
 from logboom.nodes.subscriptions.dispatcher import Dispatcher
 from logboom.nodes.subscriptions.entry_filter import EntryFilter
-from logboom.nodes.subscriptions.slot_table import SlotTable, slots_of
+from logboom.nodes.subscriptions.slot_table import SlotTable
 from logboom.wire.errors import DamagedBatch, InvalidRequest, Refused
 
 
@@ -98,13 +98,21 @@ class SingleActiveDispatcher(Dispatcher):
         if before is not None:
             self._begins_at = self._now + self.settings.failover_delay_s
 
+    @property
+    def scans(self) -> bool:
+        """True if it looks into batches."""
+        return super().scans or self._slots is not None
+
     def _judge(self, entry: Entry, only: int = -1, *, damaged: bool = False) -> int | None:
         if self._slots is None or not entry.head.count:
             return super()._judge(entry, only, damaged=damaged)
         try:
-            slots = slots_of(entry)
+            slots = self.source.slots(entry, self._filter.budget)
         except DamagedBatch:
             return super()._judge(entry, only, damaged=True)
+        if slots is None:
+            self._more = True
+            return None
         bits = super()._judge(entry, only)
         if bits is None:
             return None

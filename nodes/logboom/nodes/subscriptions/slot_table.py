@@ -138,5 +138,9 @@ def slots_of(entry: Entry) -> list[int]:
     Raises:
         DamagedBatch: the body is damaged.
     """
-    keyless = murmur3(b"%d" % entry.base) % SLOTS
-    return slots_for(open_batch(entry.frame, entry.head).keys(), keyless)
+    return slots_for(open_batch(entry.frame, entry.head).keys(), keyless_slot(entry))
+
+
+def keyless_slot(entry: Entry) -> int:
+    """Return the slot of the messages of a batch that have no key."""
+    return murmur3(b"%d" % entry.base) % SLOTS

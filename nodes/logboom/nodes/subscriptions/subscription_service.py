@@ -36,6 +36,7 @@ from logboom.nodes.subscriptions.dispatcher import SLICE_UNITS
 from logboom.nodes.subscriptions.entry_filter import DispatchFilter, EntryFilter
 from logboom.nodes.subscriptions.entry_source import LogEntrySource
 from logboom.nodes.subscriptions.pending_answers import PendingAnswers
+from logboom.nodes.subscriptions.slot_reader import SlotReader
 from logboom.nodes.subscriptions.topic_rates import TopicRateLimiters
 from logboom.nodes.turn import BrokerTurn, Figures, Service
 from logboom.wire.actor import Note
@@ -59,8 +60,8 @@ WHOLE_SHARE: Final = 8
 """… and how many times its own size these have to be."""
 
 TURN_UNITS: Final = 40_000
-"""Units of work (`wire.filters.ScanBudget`) of all subscriptions with filters in one turn: some ten
-milliseconds."""
+"""Units of work (`wire.filters.ScanBudget`) of all subscriptions with filters or slots in one turn:
+some ten milliseconds."""
 STALL_S: Final = 1.0
 """Seconds between two turns that count as a stall of this loop."""
 
@@ -111,6 +112,7 @@ class SubscriptionService(Service):
         self._notes: list[Note] = []
         """Faults of plug-ins that are not in a turn's effects yet."""
         self._rates = TopicRateLimiters(context.routes)
+        self._slot_reader = SlotReader()
         self.served: dict[SubscriptionKey, ActiveSubscription] = {}
         self._by_queue: dict[QueueKey, dict[str, ActiveSubscription]] = {}
         """The same, by queue."""
@@ -190,7 +192,7 @@ class SubscriptionService(Service):
         Raises:
             LogboomError: a setting is invalid.
         """
-        source = LogEntrySource(replica, self._queues.storage, self._on_damage)
+        source = LogEntrySource(replica, self._queues.storage, self._on_damage, self._slot_reader)
         plug_ins = [partial(each, replica.topic, name) for each in self._plug_ins]
         entry_filter = EntryFilter(settings.filter, plug_ins, self._stats, self._notes)
         rates = (self._rates.get_limiter(replica, name),)
@@ -220,7 +222,7 @@ class SubscriptionService(Service):
         """
         served.dispatcher.halted = not self._lease.holds(turn.mono)
         units = SLICE_UNITS
-        if served.settings.filter:
+        if served.dispatcher.scans:
             # One that has nothing left of this turn goes on in the next.
             units = max(0, min(units, TURN_UNITS - turn.scanned))
         effects = served.dispatcher.handle(event, turn.mono, units)

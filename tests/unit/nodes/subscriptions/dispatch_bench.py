@@ -29,8 +29,10 @@ from logboom.nodes.subscriptions.dispatch_events import (
 from logboom.nodes.subscriptions.dispatcher import SLICE_UNITS
 from logboom.nodes.subscriptions.entry_filter import EntryFilter
 from logboom.nodes.subscriptions.key_ranges import Range
+from logboom.nodes.subscriptions.slot_reader import SlotReader
 from logboom.wire.batch import encode_batch, encode_control, peek, stamp
 from logboom.wire.errors import LogboomError
+from logboom.wire.filters import ScanBudget
 from logboom.wire.hashing import slot_of
 from logboom.wire.head import ControlKind
 
@@ -49,6 +51,7 @@ class Log:
         self.reads = 0
         self.broken = False
         """Nothing can be read now."""
+        self.slot_reader = SlotReader()
 
     @property
     def end(self) -> int:
@@ -76,6 +79,10 @@ class Log:
 
     def _put(self, frame: bytes) -> None:
         self.entries.append(Entry(peek(frame), frame))
+
+    def slots(self, entry: Entry, budget: ScanBudget) -> Sequence[int] | None:
+        """See `dispatch_events.EntrySource`."""
+        return self.slot_reader.read("queue", entry, budget)
 
     def read(self, offset: int, messages: int, size: int, batches: int) -> Sequence[Entry]:
         """See `dispatch_events.EntrySource`."""
