@@ -528,12 +528,20 @@ BREAKS: Final = (
     Break(
         "P10", u.moving_slots_are_not_drained, Subscribers(), seeds=(5,), within=20, thorough=True
     ),
+    Break(
+        "P10",
+        u.what_comes_back_holds_nothing_up,
+        Subscribers(),
+        seeds=(5,),
+        within=20,
+        thorough=True,
+    ),
     Break("P10", u.what_is_postponed_holds_nothing_up, Subscribers(), within=20, thorough=True),
     Break("P10", u.anybody_is_exclusive, Subscribers(), seeds=(3,), within=20),
     Break("P10", u.the_next_one_does_not_wait, Subscribers(), within=20),
     Break("P10", u.what_comes_again_is_not_judged, Subscribers(), within=20),
     Break("P10", u.what_a_consumer_had_is_forgotten, Subscribers(), within=20, thorough=True),
-    Break("P10", u.time_outs_come_to_nothing, Subscribers(), within=20, thorough=True),
+    Break("P10", u.time_outs_come_to_nothing, Subscribers(), seeds=(3,), within=20, thorough=True),
     Break(
         "W1",
         w.strangers_get_no_answer,

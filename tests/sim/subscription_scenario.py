@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from logboom.nodes.subscriptions import dispatcher, key_shared_backlog, subscription_service
 from tests.sim.cast.subscription_guest import Subscriptions
 from tests.sim.hunting import ROT, hunt
 from tests.sim.judges.verdict import Outcome
@@ -24,11 +25,17 @@ class SubscriptionScenario(Scenario):
         endpoints = [machine.listeners["main"] for machine in self.world.nodes()]
         self.subscriptions = Subscriptions(self.world, self.history, endpoints, rng)
         self.guests.append(self.subscriptions)
+        self.in_slices = seed % 7 == 5
+        """Whether what a consumer gives back takes several turns."""
 
     def run(self) -> Outcome:
         """All acts, while every dispatcher is followed; raises `Failed`."""
         with pytest.MonkeyPatch.context() as patch:
             self.subscriptions.look_on(patch)
+            if self.in_slices:
+                patch.setattr(dispatcher, "RETURNED_AT_ONCE", 2)
+                patch.setattr(key_shared_backlog, "MOVED_AT_ONCE", 2)
+                patch.setattr(subscription_service, "RETURN_UNITS", 100)
             return super().run()
 
 

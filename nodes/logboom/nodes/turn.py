@@ -43,6 +43,7 @@ class BrokerTurn:
         "out",
         "read",
         "refusal",
+        "returned",
         "scanned",
         "settled",
         "stats",
@@ -82,6 +83,8 @@ class BrokerTurn:
         """Bytes that peers heard in this turn have not taken yet, if there are any."""
         self.scanned = 0
         """Units of work that subscriptions have spent on what they did not deliver."""
+        self.returned = 0
+        """Units of work that they have spent on consumers that go, and on messages that come again."""
         self.settled: dict[Hashable, int] = {}
         """Units of work that settlements have cost, by user or connection."""
         self.woken = 0

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from logboom.nodes.replica.ack_set import AckSet
     from logboom.nodes.replica.leadership import Leadership
+    from logboom.nodes.replica.offset_set import OffsetSet
     from logboom.nodes.replica.replica import Replica
     from logboom.nodes.subscriptions.active_subscription import ActiveSubscription
     from logboom.nodes.subscriptions.attached_consumer import AttachedConsumer, Permits
@@ -191,7 +192,24 @@ def batches_are_cut_to_the_permits(patch: Patch) -> None:
 
 def moving_slots_are_not_drained(patch: Patch) -> None:
     """P10: a slot that moves belongs to its new owner at once, whatever the old one holds."""
-    patch.setattr(KeySharedBacklog, "_drain", lambda _self, _consumer: None)
+    moved = vars(KeySharedBacklog)["_moved"]
+
+    def heedless(self: KeySharedBacklog, _holders: object, waiting: list[OffsetSet]) -> OffsetSet:
+        uncovered: OffsetSet = moved(self, (), waiting)
+        return uncovered
+
+    patch.setattr(KeySharedBacklog, "_moved", heedless)
+
+
+def what_comes_back_holds_nothing_up(patch: Patch) -> None:
+    """P10: messages are sent while earlier ones of a consumer that has gone are yet to be given back."""
+    prepare = vars(Dispatcher)["_prepare"]
+
+    def hasty(self: Dispatcher) -> bool:
+        prepare(self)
+        return True
+
+    patch.setattr(Dispatcher, "_prepare", hasty)
 
 
 def what_is_postponed_holds_nothing_up(patch: Patch) -> None:
@@ -243,7 +261,7 @@ def what_a_consumer_had_is_forgotten(patch: Patch) -> None:
 
 def time_outs_come_to_nothing(patch: Patch) -> None:
     """P10: messages that were not acknowledged in time stay with their consumer."""
-    patch.setattr(Dispatcher, "_overdue", lambda _self, _consumer, _spans: None)
+    patch.setattr(Dispatcher, "_overdue", lambda _self, _consumer, _start, _bits: None)
 
 
 def whole_cursors_keep_to_the_clock(patch: Patch) -> None:

@@ -97,6 +97,8 @@ class DispatchModel:
         self._acks: AckSet = dispatcher.acks.copy()
         self._floor = self._acks.floor
         self._holders: dict[str, _Held] = {}
+        self._late: dict[int, str] = {}
+        """Offset → who had it until its time was over. It is taken back then, or soon after."""
         self._active = ""
         """Of failover: who is to get everything …"""
         self._active_from = NEVER
@@ -167,7 +169,7 @@ class DispatchModel:
     ) -> None:
         due = self._holders[name].due
         for offset in offsets:
-            has = due.pop(offset, None) is not None
+            has = due.pop(offset, None) is not None or self._late.get(offset) == name
             if offset in refused or offset in self._acks:
                 continue
             if not has:
@@ -176,6 +178,7 @@ class DispatchModel:
             if not any(start <= offset < stop for start, stop in written):
                 self._broken("acknowledgements are written down", f"{offset} by {name}")
             self._acks.add(offset, offset + 1)
+            self._late.pop(offset, None)
 
     def _give_back(self, name: str, offsets: set[int]) -> None:
         due = self._holders[name].due
@@ -196,11 +199,14 @@ class DispatchModel:
                 del held.due[offset]
 
     def _expire(self, now: float) -> None:
-        for held in self._holders.values():
+        for name, held in self._holders.items():
             late = [offset for offset, due in held.due.items() if due <= now]
             for offset in late:
                 del held.due[offset]
+                self._late[offset] = name
             if late and self.kind in ORDERED:
+                for other, others in self._holders.items():
+                    self._late.update(dict.fromkeys(others.due, other))
                 self._rewind()
 
     # ── deliveries ──────────────────────────────────────────────────────────────────────────────
@@ -224,6 +230,7 @@ class DispatchModel:
                 self._may_have(name, held, offset)
                 self._count(offset, attempts.get(offset, 0))
                 held.due[offset] = due
+                self._late.pop(offset, None)
                 count += 1
             size += len(batch.entry.frame)
         held.delivered += count

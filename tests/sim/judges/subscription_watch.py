@@ -11,7 +11,7 @@ import pytest
 
 from logboom.nodes.subscriptions.active_subscription import ActiveSubscription
 from logboom.nodes.subscriptions.dispatch_events import DispatchEffects, DispatchEvent
-from logboom.nodes.subscriptions.dispatcher import SLICE_UNITS, Dispatcher
+from logboom.nodes.subscriptions.dispatcher import RETURN_UNITS, SLICE_UNITS, Dispatcher
 from logboom.wire.actor import Address
 from logboom.wire.batch import open_batch, validate_batch
 from logboom.wire.frames import decode
@@ -100,13 +100,17 @@ class SubscriptionWatch:
         handle = Dispatcher.handle
 
         def watched(
-            dispatcher: Dispatcher, event: DispatchEvent, now: float, units: int = SLICE_UNITS
+            dispatcher: Dispatcher,
+            event: DispatchEvent,
+            now: float,
+            units: int = SLICE_UNITS,
+            return_units: int = RETURN_UNITS,
         ) -> DispatchEffects:
             model = self._models.get(dispatcher)
             if model is None:
                 model = self._models[dispatcher] = DispatchModel(dispatcher)
             # What is refused changes nothing.
-            effects = handle(dispatcher, event, now, units)
+            effects = handle(dispatcher, event, now, units, return_units)
             if not model.where:
                 self._place(model, dispatcher)
             model.took(event, effects, now)

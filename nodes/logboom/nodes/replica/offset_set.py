@@ -89,6 +89,19 @@ class OffsetSet:
         else:
             del self.blocks[number]
 
+    def take_some(self, width: int) -> tuple[int, int]:
+        """Remove some offsets, of `width` in a row at most, of a set that is not empty.
+
+        Return them as start and bits. In which order they come is not defined.
+        """
+        number, bits = self.blocks.popitem()
+        low = _lowest(bits)
+        part = bits >> low & ((1 << width) - 1)
+        if rest := bits ^ (part << low):
+            self.blocks[number] = rest
+        self.count -= part.bit_count()
+        return (number << BLOCK_BITS) + low, part
+
     def bits(self, start: int, stop: int) -> int:
         """Return which of `start` to before `stop` are in the set: bit n is `start` + n."""
         found = shift = 0
@@ -119,6 +132,16 @@ class OffsetSet:
                 begun = start, stop
         if begun is not None:
             yield begun
+
+    def span_count(self) -> int:
+        """Count the spans."""
+        count, before = 0, -1
+        for number, bits in sorted(self.blocks.items()):
+            count += (bits & ~(bits << 1)).bit_count()
+            if bits & 1 and number == before + 1 and self.blocks[before] >> (BLOCK - 1):
+                count -= 1
+            before = number
+        return count
 
     def shifted(self) -> Iterator[tuple[int, int]]:
         """Yield the set block by block: (first offset of the block, its bits), lowest first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import nsmallest
 from itertools import islice
 from typing import NamedTuple
 
@@ -162,7 +163,7 @@ class ActiveSubscription:
         return SubscriptionState(
             self.name,
             acks.floor,
-            sum(1 for _ in acks.spans()),
+            acks.above.span_count(),
             acks.unacked(end),
             end,
             self.settings.kind if consumers else "",
@@ -171,7 +172,7 @@ class ActiveSubscription:
             consumers,
             keys.table.uncovered() if keys is not None and consumers else [],
             sorted(keys.draining().items())[:100] if keys is not None else [],
-            sorted(dispatcher.counts.items())[:100],
+            nsmallest(100, dispatcher.counts.items()),
             list(islice(acks.spans(), 100)),
             self.settings if consumers else None,
         )

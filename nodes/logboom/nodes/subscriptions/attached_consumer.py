@@ -69,24 +69,25 @@ class AttachedConsumer:
         self.lent.append(lent)
         self.later.setdefault(lent.base, []).append(lent)
 
-    def overdue(self, now: float) -> list[tuple[int, int]]:
-        """Return the overdue messages that are still held, as base offset and bits.
+    def is_overdue(self, now: float) -> bool:
+        """True if the deadline of a delivery has passed."""
+        return bool(self.lent) and self.lent[0].deadline <= now
 
-        Messages that were delivered again in the meantime are left out.
+    def take_overdue(self) -> tuple[int, int]:
+        """Forget the oldest delivery; return those of its messages that are still held.
+
+        They are given as base offset and bits. Messages that were delivered again in the meantime are
+        left out.
         """
-        found = []
-        while self.lent and self.lent[0].deadline <= now:
-            lent = self.lent.popleft()
-            others = self.later[lent.base]
-            others.remove(lent)
-            bits = lent.bits & self.held.bits(lent.base, lent.base + lent.bits.bit_length())
-            for other in others:
-                bits &= ~other.bits
-            if not others:
-                del self.later[lent.base]
-            if bits:
-                found.append((lent.base, bits))
-        return found
+        lent = self.lent.popleft()
+        others = self.later[lent.base]
+        others.remove(lent)
+        bits = lent.bits & self.held.bits(lent.base, lent.base + lent.bits.bit_length())
+        for other in others:
+            bits &= ~other.bits
+        if not others:
+            del self.later[lent.base]
+        return lent.base, bits
 
 
 class Permits:

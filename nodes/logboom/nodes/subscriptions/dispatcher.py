@@ -70,6 +70,13 @@ REFUSED_UNITS: Final = 15
 """… of each span that is refused, …"""
 RETURNED_UNITS: Final = 16
 """… and of each message given back, which is counted, written down and applied."""
+RETURN_UNITS: Final = 6_000
+"""Units that one event, and all of one turn, spend on messages that come again without being asked for:
+those of consumers that have gone, and those that are due. The rest follows in the next turn."""
+RETURNED_AT_ONCE: Final = 256
+"""Offsets of one step of this."""
+COUNTED_AT_ONCE: Final = 2_000
+"""Messages with failed deliveries after which an event sends nothing more."""
 RESCHEDULED_S: Final = 1.0
 """Seconds until a plug-in is asked again about a batch that it has deferred."""
 
@@ -113,7 +120,9 @@ class Dispatcher(ABC):
         self.spent = 0
         """Units that the last event has cost by passing over messages."""
         self.worked = 0
-        """Units that it has cost besides."""
+        """Units that it has cost besides, …"""
+        self.returned = 0
+        """… and of these, those for messages that come again without being asked for."""
         self.halted = False
         """Another broker may serve this subscription by now, so nothing is sent."""
         self._filter = judge
@@ -123,10 +132,17 @@ class Dispatcher(ABC):
         """Messages that are delivered again later: (due, start, bits)."""
         self.postponed = OffsetSet()
         """The offsets of these messages."""
+        self.returning: list[OffsetSet] = []
+        """Messages that consumers hold no longer, and that have yet to be counted and made available.
+        Nothing is sent before that, so that no order is lost."""
         self._out = DispatchEffects()
         self._now = float("-inf")
         self._more = False
-        """There is more to read for consumers that are ready."""
+        """There is more to do now, or to read for consumers that are ready."""
+        self._counted = 0
+        """Messages with failed deliveries that this event has sent."""
+        self._most = 0
+        """What `worked` may come to by messages that come again without being asked for."""
         self._limited = False
         """The rates have allowed nothing to be sent now."""
 
@@ -138,7 +154,10 @@ class Dispatcher(ABC):
 
     @abstractmethod
     def _detached(self, consumer: AttachedConsumer) -> None:
-        """Remove a consumer. The messages that it held have been passed to `_redeliver` before."""
+        """Remove a consumer, which holds nothing any more.
+
+        The messages that it held are passed to `_redeliver` later, before anything is sent.
+        """
 
     @abstractmethod
     def _pump(self) -> None:
@@ -161,7 +180,8 @@ class Dispatcher(ABC):
     def _done(self, consumer: AttachedConsumer, base: int, bits: int) -> None:
         """Release messages that a consumer held.
 
-        This comes before `_redeliver` for those that are redelivered.
+        This comes before `_redeliver` for those that are redelivered. It does not come for those of a
+        consumer that is removed.
         """
 
     @abstractmethod
@@ -170,10 +190,17 @@ class Dispatcher(ABC):
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
 
-    def handle(self, event: DispatchEvent, now: float, units: int = SLICE_UNITS) -> DispatchEffects:
+    def handle(
+        self,
+        event: DispatchEvent,
+        now: float,
+        units: int = SLICE_UNITS,
+        return_units: int = RETURN_UNITS,
+    ) -> DispatchEffects:
         """Take an event, and return its effects and those of the time having come to `now`.
 
-        What passing over messages may cost is at most about `units`; then `deadline` is at once.
+        What passing over messages may cost is at most about `units`, and what comes again without
+        being asked for `return_units`; then `deadline` is at once.
 
         Raises:
             LogboomError: the event is refused and has changed nothing: InvalidRequest, Refused
@@ -206,11 +233,16 @@ class Dispatcher(ABC):
                     self._trim(start)
             case _:
                 pass
-        self._tick()
         self._limited = self._more = False
         self._filter.budget = ScanBudget(units)
-        self._pump()
+        self._counted, before = 0, self.worked
+        self._most = before + return_units
+        self._tick()
+        if self._prepare():
+            self._pump()
+        self._more |= bool(self.returning)
         self.spent = units - self._filter.budget.left
+        self.returned = self.worked - before
         return self._out
 
     def deadline(self) -> float:
@@ -257,7 +289,7 @@ class Dispatcher(ABC):
         self.consumers[event.consumer] = consumer
 
     def _detach(self, consumer: AttachedConsumer) -> None:
-        self._take_back(consumer, list(consumer.held.shifted()), 0.0)
+        self._return_all(consumer)
         del self.consumers[consumer.name]
         self._detached(consumer)
 
@@ -266,6 +298,9 @@ class Dispatcher(ABC):
     def may_take(self, consumer: AttachedConsumer) -> bool:
         """True if anything may be sent to a consumer now."""
         if self.halted or self.full or consumer.full:
+            return False
+        if self._counted >= COUNTED_AT_ONCE:
+            self._more = True
             return False
         return consumer.ready and consumer.permits.open
 
@@ -287,6 +322,8 @@ class Dispatcher(ABC):
             return None
         permits = consumer.permits
         messages = min(messages, permits.left, self.settings.most_unacked - consumer.held.count)
+        if self.counts:
+            messages = min(messages, COUNTED_AT_ONCE)
         batches = 1 if consumer.blocked else READ_BATCHES
         return max(1, messages), min(size, permits.left_bytes, READ_BYTES), batches
 
@@ -311,7 +348,9 @@ class Dispatcher(ABC):
         batches, messages, size = [], 0, 0
         timeout = self.settings.ack_timeout_s
         for entry, bits in chosen:
-            batches.append(DispatchedBatch(entry, bits, self._attempts(entry, bits)))
+            attempts = self._attempts(entry, bits)
+            self._counted += len(attempts)
+            batches.append(DispatchedBatch(entry, bits, attempts))
             messages += bits.bit_count()
             size += entry.size
             consumer.held.add_bits(entry.base, bits)
@@ -398,36 +437,57 @@ class Dispatcher(ABC):
     def _returned(self, consumer: AttachedConsumer, start: int, bits: int) -> None:
         """Release messages that a consumer held."""
         consumer.held.discard_bits(start, bits)
-        self.unacked -= bits.bit_count()
+        self._released(consumer, bits.bit_count())
+        self._done(consumer, start, bits)
+
+    def _released(self, consumer: AttachedConsumer, messages: int) -> None:
+        """Let a consumer that held too much go on when it holds half as much."""
+        self.unacked -= messages
         if consumer.full and consumer.held.count <= self.settings.most_unacked // 2:
             consumer.full = False
         if self.full and self.unacked <= self.settings.most_unacked_all // 2:
             self.full = False
-        self._done(consumer, start, bits)
+
+    def _take_all(self, consumer: AttachedConsumer) -> OffsetSet:
+        """Take everything that a consumer holds from it."""
+        held, consumer.held = consumer.held, OffsetSet()
+        self._released(consumer, held.count)
+        return held
 
     # ── what comes again ────────────────────────────────────────────────────────────────────────
 
     def _nack(self, consumer: AttachedConsumer, event: Nack) -> None:
         held = self._held(consumer, event.spans, again=True)
-        if held:
-            self._take_back(consumer, held, event.delay_s)
-
-    def _take_back(
-        self, consumer: AttachedConsumer, held: Sequence[tuple[int, int]], delay_s: float
-    ) -> None:
-        """Take messages back from a consumer for redelivery, and count a failed delivery.
-
-        They are given as starts and bits.
-        """
         for start, bits in held:
             self._count(start, bits)
         for start, bits in held:
-            if delay_s > 0:
-                self._postpone(start, bits, delay_s)
+            if event.delay_s > 0:
+                self._postpone(start, bits, event.delay_s)
             self._returned(consumer, start, bits)
-        if delay_s <= 0:
+        if event.delay_s <= 0:
             for start, bits in held:
                 self._redeliver(start, bits)
+
+    def _return_all(self, consumer: AttachedConsumer) -> None:
+        """Take back everything that a consumer holds."""
+        held = self._take_all(consumer)
+        if held.count:
+            self.returning.append(held)
+
+    def _prepare(self) -> bool:
+        """Make what consumers hold no longer available, and count a failed delivery of each.
+
+        Return True if all is done, False if this event may do no more.
+        """
+        while self.returning and self.worked < self._most:
+            start, bits = self.returning[-1].take_some(RETURNED_AT_ONCE)
+            if not self.returning[-1].count:
+                self.returning.pop()
+            self.worked += BLOCK_UNITS
+            self._count(start, bits)
+            # What this dispatcher has not read since it began comes anyhow.
+            self._redeliver(start, bits & ((1 << max(0, min(self.read_at - start, BLOCK))) - 1))
+        return not self.returning
 
     def _count(self, start: int, bits: int) -> None:
         self.worked += RETURNED_UNITS * bits.bit_count()
@@ -441,32 +501,43 @@ class Dispatcher(ABC):
         self.postponed.add_bits(start, bits)
 
     def _tick(self) -> None:
+        """Take back what is due, as much as this event may."""
         now = self._now
-        while self._waiting and self._waiting[0][0] <= now:
+        while self._waiting and self._waiting[0][0] <= now and self.worked < self._most:
+            self.worked += BLOCK_UNITS
             _, start, bits = heapq.heappop(self._waiting)
             bits &= self.postponed.bits(start, start + bits.bit_length())
             self.postponed.discard_bits(start, bits)
             if bits:
                 self._due(start, bits)
         if self.settings.ack_timeout_s:
-            for consumer in list(self.consumers.values()):
-                for base, bits in consumer.overdue(now):
-                    self._stats.count("dispatch_timed_out", bits.bit_count())
-                    self._overdue(consumer, [(base, bits)])
+            for consumer in self.consumers.values():
+                while consumer.is_overdue(now) and self.worked < self._most:
+                    self.worked += BLOCK_UNITS
+                    base, bits = consumer.take_overdue()
+                    if bits:
+                        self._stats.count("dispatch_timed_out", bits.bit_count())
+                        self._overdue(consumer, base, bits)
 
     def _due(self, start: int, bits: int) -> None:
         """Make postponed messages available for redelivery."""
         self._redeliver(start, bits)
 
-    def _overdue(self, consumer: AttachedConsumer, held: Sequence[tuple[int, int]]) -> None:
+    def _overdue(self, consumer: AttachedConsumer, start: int, bits: int) -> None:
         """Take back messages that a consumer held for too long."""
-        self._take_back(consumer, held, 0.0)
+        self._returned(consumer, start, bits)
+        if not self.returning:
+            self.returning.append(OffsetSet())
+        self.returning[-1].add_bits(start, bits)
 
     def _trim(self, start: int) -> None:
         """Forget everything below `start`, which retention has removed, acknowledged or not."""
         for consumer in self.consumers.values():
             for first, bits in _below(consumer.held, start):
                 self._returned(consumer, first, bits)
+        for offsets in self.returning:
+            offsets.discard(self.acks.floor, start)
+        self.returning = [offsets for offsets in self.returning if offsets.count]
         self._forget_below(start)
         self.postponed.discard(self.acks.floor, start)
         # It is written as acknowledged, so that acknowledging it now is answered as safe, and since

@@ -6,6 +6,10 @@ earlier message of it is postponed. Messages of slots without an owner are kept 
 Batches are split by the owners of their slots at once. Single messages are examined only if a slot
 of theirs is blocked, draining or postponed.
 
+When slots move, what waits is dealt out again, and what is held is counted by its slots; when a slot is
+free again, what it has blocked is dealt out. These may be many messages, so `move` does it step by
+step, and until it is done nothing is sent.
+
 The slots of messages that were read and are not acknowledged are kept batch by batch.
 """
 
@@ -23,6 +27,12 @@ from logboom.nodes.subscriptions.attached_consumer import AttachedConsumer
 from logboom.nodes.subscriptions.dispatch_events import Hashing
 from logboom.nodes.subscriptions.slot_table import Slots, SlotTable
 
+MOVED_AT_ONCE: Final = 2_048
+"""Offsets of one step of `move`, …"""
+STEP_UNITS: Final = 30
+"""… and units of work that it costs (`wire.filters.ScanBudget`) besides one for each message."""
+UNBLOCKED_UNITS: Final = 2
+"""Units of each message that was blocked."""
 SPARSE: Final = 8
 """If fewer than one in this many messages of a batch remain, only their slots are kept."""
 
@@ -50,17 +60,46 @@ class KeySharedBacklog:
         """Number of messages that the old owner holds, by slot."""
         self.uncovered = OffsetSet()
         """Messages of slots without an owner."""
-        self.waiting = 0
+        self._unseen: dict[AttachedConsumer, OffsetSet] = {}
+        """Since slots have moved: what consumers held then and is not counted as draining yet. What
+        they have settled since is among it."""
+        self._undealt: list[OffsetSet] = []
+        """Messages that are to be dealt out again …"""
+        self._unblocked: list[set[int]] = []
+        """… and those among them that were blocked."""
+        self._dealt = 0
         """Messages that wait for permits or are blocked."""
         self.blocked_attempts = 0
         """How often a message had to wait for its slot."""
         self._freed: list[int] = []
         """Slots that became free since the last call of `settle`."""
 
+    @property
+    def waiting(self) -> int:
+        """Messages that wait for permits, are blocked, or are to be dealt out again."""
+        return self._dealt + sum(map(len, self._undealt)) + sum(map(len, self._unblocked))
+
+    @property
+    def moving(self) -> bool:
+        """True if there is something for `move`."""
+        return bool(self._unseen or self._undealt or self._unblocked)
+
     # ── dealing out ─────────────────────────────────────────────────────────────────────────────
 
     def deal(self, start: int, bits: int) -> None:
         """Put live messages where they wait; bit 0 is the offset `start`."""
+        if self.moving:
+            self._waiting_to_be_dealt().add_bits(start, bits)
+        else:
+            self._deal(start, bits)
+
+    def _waiting_to_be_dealt(self) -> OffsetSet:
+        """Return a set to which such messages can be added."""
+        if not self._undealt:
+            self._undealt.append(OffsetSet())
+        return self._undealt[-1]
+
+    def _deal(self, start: int, bits: int) -> None:
         for batch, own in self.live.find_batches(start, bits):
             self._deal_batch(batch, own)
 
@@ -78,7 +117,7 @@ class KeySharedBacklog:
                 self.live.discard(batch.base, part)
             else:
                 self.by_owner[owner].add_bits(batch.base, part)
-                self.waiting += part.bit_count()
+                self._dealt += part.bit_count()
 
     def _hold_back(self, batch: SlotBatch, bits: int) -> int:
         """Block the messages that must wait for their slot, and return them."""
@@ -90,14 +129,14 @@ class KeySharedBacklog:
             if hindered and owners[slot] is not None:
                 self.blocked.setdefault(slot, set()).add(base + place)
                 places.append(place)
-        self.waiting += len(places)
+        self._dealt += len(places)
         self.blocked_attempts += len(places)
         return bits_of(places)
 
     def take(self, consumer: AttachedConsumer, base: int, bits: int) -> int:
         """Take messages of a batch to send them, and return those that may be sent."""
         self.by_owner[consumer].discard_bits(base, bits)
-        self.waiting -= bits.bit_count()
+        self._dealt -= bits.bit_count()
         if not (self.later or self.blocked):
             return bits
         # An earlier message was postponed in the meantime.
@@ -107,23 +146,26 @@ class KeySharedBacklog:
         return bits ^ kept
 
     def settle(self) -> None:
-        """Deal out the messages that waited for slots that became free."""
+        """Begin to deal out the messages that waited for slots that became free."""
         freed, self._freed = self._freed, []
-        found = OffsetSet()
         for slot in freed:
-            if slot not in self.later and slot not in self.draining:
-                found.add_each(self.blocked.pop(slot, ()))
-        self.waiting -= found.count
-        self._deal_all(found)
+            if slot not in self.later and slot not in self.draining and slot in self.blocked:
+                self._unblock(slot)
 
-    def _deal_all(self, offsets: OffsetSet) -> None:
-        for start, bits in offsets.shifted():
-            self.deal(start, bits)
+    def _unblock(self, slot: int) -> None:
+        offsets = self.blocked.pop(slot)
+        self._dealt -= len(offsets)
+        self._unblocked.append(offsets)
 
     # ── slots that are held up ──────────────────────────────────────────────────────────────────
 
-    def returned(self, start: int, bits: int) -> None:
+    def returned(self, consumer: AttachedConsumer, start: int, bits: int) -> None:
         """Follow messages that a consumer no longer holds."""
+        if consumer in self._unseen:
+            # These are not counted, and will not be.
+            unseen = self._unseen[consumer].bits(start, start + bits.bit_length()) & bits
+            self._unseen[consumer].discard_bits(start, unseen)
+            bits ^= unseen
         if not self.draining:
             return
         for slot in self.live.slots(start, bits):
@@ -151,6 +193,8 @@ class KeySharedBacklog:
     def add(self, consumer: AttachedConsumer, others: Iterable[AttachedConsumer]) -> OffsetSet:
         """Add a consumer, and return the messages without an owner, which must be read again.
 
+        `move` has to be called next.
+
         Raises:
             InvalidRequest: its ranges are invalid, and nothing has changed.
         """
@@ -159,35 +203,56 @@ class KeySharedBacklog:
         return self._moved(others, [])
 
     def remove(self, consumer: AttachedConsumer, others: Iterable[AttachedConsumer]) -> OffsetSet:
-        """Remove a consumer that holds nothing, and return the messages without an owner."""
+        """Remove a consumer that holds nothing, and return the messages without an owner.
+
+        `move` has to be called next.
+        """
         self.table.remove(consumer)
         return self._moved(others, [self.by_owner.pop(consumer)])
 
     def _moved(self, holders: Iterable[AttachedConsumer], waiting: list[OffsetSet]) -> OffsetSet:
-        """Deal out all waiting messages again, in their order, since slots have moved."""
+        """Begin to deal out all waiting messages again, since slots have moved."""
         self.draining.clear()
-        for consumer in holders:
-            self._drain(consumer)
-        found = OffsetSet()
-        for offsets in (*waiting, *self.by_owner.values()):
-            for number, bits in offsets.shifted():
-                found.add_bits(number, bits)
-            offsets.clear()
-        for blocked in self.blocked.values():
-            found.add_each(blocked)
-        self.blocked.clear()
-        self.waiting = 0
+        self._unseen = {each: each.held.copy() for each in holders if each.held.count}
+        self._unblocked += self.blocked.values()
+        self.blocked = {}
+        self._undealt += [*waiting, *self.by_owner.values()]
+        self.by_owner = {owner: OffsetSet() for owner in self.by_owner}
+        self._dealt = 0
         uncovered, self.uncovered = self.uncovered, OffsetSet()
-        self._deal_all(found)
         return uncovered
 
-    def _drain(self, consumer: AttachedConsumer) -> None:
-        """Count the messages that a consumer holds of slots that it no longer owns."""
-        held: Counter[int] = Counter()
-        for start, bits in consumer.held.shifted():
-            held.update(self.live.slots(start, bits))
+    def move(self, units: int) -> int:
+        """Go on with what slots that have moved or are free make necessary; return the units it has cost.
+
+        It is over if this is less than `units`.
+        """
+        spent = 0
         owners = self.table.owners
-        self.draining.update({s: n for s, n in held.items() if owners[s] is not consumer})
+        while self._unseen and spent < units:
+            consumer, unseen = self._unseen.popitem()
+            while unseen.count and spent < units:
+                start, bits = unseen.take_some(MOVED_AT_ONCE)
+                spent += STEP_UNITS + bits.bit_count()
+                held = Counter(self.live.slots(start, bits))
+                self.draining.update({s: n for s, n in held.items() if owners[s] is not consumer})
+            if unseen.count:
+                self._unseen[consumer] = unseen
+        while self._unblocked and spent < units:
+            blocked = self._unblocked[-1]
+            part = [blocked.pop() for _ in range(min(len(blocked), MOVED_AT_ONCE))]
+            if not blocked:
+                self._unblocked.pop()
+            spent += UNBLOCKED_UNITS * (1 + len(part))
+            self._waiting_to_be_dealt().add_each(part)
+        while not (self._unseen or self._unblocked) and self._undealt and spent < units:
+            if not self._undealt[-1].count:
+                self._undealt.pop()
+                continue
+            start, bits = self._undealt[-1].take_some(MOVED_AT_ONCE)
+            spent += STEP_UNITS + bits.bit_count()
+            self._deal(start, bits)
+        return spent
 
     def forget_below(self, start: int, stop: int) -> None:
         """Forget the messages from `start` to before `stop`.
@@ -195,10 +260,14 @@ class KeySharedBacklog:
         Those that were held or postponed have been reported before.
         """
         for offsets in self.by_owner.values():
-            self.waiting -= offsets.discard(start, stop)
+            self._dealt -= offsets.discard(start, stop)
+        for offsets in self._undealt:
+            offsets.discard(start, stop)
+        unblocked = [{each for each in offsets if each >= stop} for offsets in self._unblocked]
+        self._unblocked = [offsets for offsets in unblocked if offsets]
         for slot, blocked in list(self.blocked.items()):
             left = {offset for offset in blocked if offset >= stop}
-            self.waiting -= len(blocked) - len(left)
+            self._dealt -= len(blocked) - len(left)
             if left:
                 self.blocked[slot] = left
             else:

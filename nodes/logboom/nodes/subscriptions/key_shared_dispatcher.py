@@ -76,13 +76,16 @@ class KeySharedDispatcher(Dispatcher):
         self._read_again(self.backlog.remove(consumer, self.consumers.values()))
 
     def _read_again(self, uncovered: OffsetSet) -> None:
+        if not self._rescan.count:
+            self._rescan = uncovered
+            return
         for start, bits in uncovered.shifted():
             self._rescan.add_bits(start, bits)
 
     # ── what is held, and comes back ────────────────────────────────────────────────────────────
 
     def _done(self, consumer: AttachedConsumer, base: int, bits: int) -> None:
-        self.backlog.returned(base, bits)
+        self.backlog.returned(consumer, base, bits)
 
     def _acked(self, start: int, bits: int) -> None:
         super()._acked(start, bits)
@@ -109,15 +112,23 @@ class KeySharedDispatcher(Dispatcher):
 
     def waiting(self) -> int:
         """Return the number of messages that were read and wait for permits or for their slot."""
-        return self.backlog.waiting
+        return self.backlog.waiting + sum(offsets.count for offsets in self.returning)
 
     def draining(self) -> dict[int, int]:
         """Return how many messages old owners still hold, by slot, if others wait for the slot."""
         draining, blocked = self.backlog.draining, self.backlog.blocked
         return {slot: count for slot, count in draining.items() if slot in blocked}
 
-    def _pump(self) -> None:
+    def _prepare(self) -> bool:
+        if not super()._prepare():
+            return False
         self.backlog.settle()
+        if self.backlog.moving:
+            self.worked += self.backlog.move(self._most - self.worked)
+        self._more |= self.backlog.moving
+        return not self.backlog.moving
+
+    def _pump(self) -> None:
         left = READ_ON
         while True:
             hungry = 0

@@ -56,7 +56,7 @@ class SharedDispatcher(Dispatcher):
 
     def waiting(self) -> int:
         """Return the number of messages to deliver again."""
-        return self._replay.count
+        return self._replay.count + sum(offsets.count for offsets in self.returning)
 
     def _next(self) -> AttachedConsumer | None:
         """Return the consumer whose turn it is, and move it behind the others of its priority."""

@@ -129,8 +129,7 @@ class SingleActiveDispatcher(Dispatcher):
     def _rewind(self) -> None:
         """Return to the first message that is not acknowledged."""
         for consumer in self.consumers.values():
-            for start, bits in list(consumer.held.shifted()):
-                self._returned(consumer, start, bits)
+            self._take_all(consumer)
         self.read_at = self.acks.floor
 
     def _nack(self, consumer: AttachedConsumer, event: Nack) -> None:
@@ -143,16 +142,6 @@ class SingleActiveDispatcher(Dispatcher):
         if self._given_back and not event.more:
             self._given_back = False
             self._rewind()
-
-    def _take_back(
-        self, consumer: AttachedConsumer, held: Sequence[tuple[int, int]], delay_s: float
-    ) -> None:
-        for start, bits in held:
-            self._count(start, bits)
-        if held:
-            self._rewind()
-        if delay_s > 0:
-            self._begins_at = max(self._begins_at, self._now + delay_s)
 
     def _postpone(self, start: int, bits: int, delay_s: float) -> None:
         # A deferred batch holds up all later ones, so that their order is kept.
@@ -179,8 +168,9 @@ class SingleActiveDispatcher(Dispatcher):
             return
         if self._before is not None:
             before, self._before = self._before, None
-            if before.held.count:
-                self._take_back(before, list(before.held.shifted()), 0.0)
+            self._return_all(before)
+            if not self._prepare():
+                return
         consumer = self.active
         if consumer is None:
             return

@@ -110,10 +110,12 @@ class SlotTable:
         if bits.bit_count() <= _FEW or isinstance(slots, Mapping):
             yield from self._split_singly(slots, bits)
             return
-        letters = bytes(itemgetter(*slots)(self._owner_codes))[::-1]
+        low = (bits & -bits).bit_length() - 1
+        among = slots[low : bits.bit_length()]
+        letters = bytes(itemgetter(*among)(self._owner_codes))[::-1]
         for letter in set(letters):
             digits = _ZEROS[:letter] + b"1" + _ZEROS[letter + 1 :]
-            part = int(letters.translate(digits), 2) & bits
+            part = int(letters.translate(digits), 2) << low & bits
             if letter == _OTHERS:
                 yield from self._split_singly(slots, part)
             elif part:

@@ -32,7 +32,7 @@ from logboom.nodes.subscriptions.dispatch_events import (
     SubscriptionConfig,
     Tick,
 )
-from logboom.nodes.subscriptions.dispatcher import SLICE_UNITS
+from logboom.nodes.subscriptions.dispatcher import RETURN_UNITS, SLICE_UNITS
 from logboom.nodes.subscriptions.entry_filter import DispatchFilter, EntryFilter
 from logboom.nodes.subscriptions.entry_source import LogEntrySource
 from logboom.nodes.subscriptions.pending_answers import PendingAnswers
@@ -201,6 +201,7 @@ class SubscriptionService(Service):
         before = self.served.get((replica.key, name))
         if before is not None:
             served.acked, served.counts = before.acked, before.counts
+            dispatcher.returning = before.dispatcher.returning
         self.served[replica.key, name] = served
         self._by_queue.setdefault(replica.key, {})[name] = served
         served.take(dispatcher.handle(LogAdvanced(replica.start, replica.readable.offset), now))
@@ -225,8 +226,10 @@ class SubscriptionService(Service):
         if served.dispatcher.scans:
             # One that has nothing left of this turn goes on in the next.
             units = max(0, min(units, TURN_UNITS - turn.scanned))
-        effects = served.dispatcher.handle(event, turn.mono, units)
+        returned = max(0, RETURN_UNITS - turn.returned)
+        effects = served.dispatcher.handle(event, turn.mono, units, returned)
         turn.scanned += served.dispatcher.spent
+        turn.returned += served.dispatcher.returned
         for delivery in served.take(effects):
             self._send(served, delivery, turn)
         if served.changed:
@@ -291,6 +294,7 @@ class SubscriptionService(Service):
         if consumer_session.held is not None:
             turn.refuse(consumer_session.held.address, consumer_session.held.number, error)
         self.tell(served, DetachConsumer(name, consumer_session.session), turn)
+        turn.returned += served.dispatcher.worked
 
     def close(self, served: ActiveSubscription, error: LogboomError, turn: BrokerTurn) -> None:
         """Stop serving a subscription, and send the error to its consumers."""
@@ -366,9 +370,10 @@ class SubscriptionService(Service):
                     turn,
                 )
             elif served.deadline() <= turn.mono or served.dispatcher.halted:
-                before = turn.scanned
+                before = turn.scanned + turn.returned
                 self._step_one(served, turn)
-                if turn.scanned > before and self.served.get((replica.key, served.name)) is served:
+                spent = turn.scanned + turn.returned - before
+                if spent and self.served.get((replica.key, served.name)) is served:
                     # Those that had no room in this turn come first in the next.
                     self.served[replica.key, served.name] = self.served.pop(
                         (replica.key, served.name)
@@ -384,6 +389,8 @@ class SubscriptionService(Service):
         session = served.settings.session_ms / 1000
         for name, consumer_session in list(served.sessions.items()):
             if consumer_session.heard + session <= turn.mono:
+                if turn.returned >= RETURN_UNITS:
+                    continue
                 self._stats.count("sessions_ended")
                 self.detach(served, name, turn, unknown_consumer(name))
             elif consumer_session.held is not None and consumer_session.held.deadline <= turn.mono:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from logboom.nodes.replica.offset_set import BLOCK, OffsetSet
+from logboom.nodes.replica.offset_set import BLOCK, OffsetSet, offsets_of
 from tests.thorough import seeds
 
 EDGES = [
@@ -62,3 +62,25 @@ def test_it_does_what_a_set_does(seed: int) -> None:
         low, high = sorted(rng.randrange(4 * BLOCK) for _ in range(2))
         assert made.bits(low, high) == sum(1 << o - low for o in model if low <= o < high)
     assert [o for start, stop in made.spans() for o in range(start, stop)] == sorted(model)
+
+
+@pytest.mark.parametrize("seed", seeds(6))
+def test_its_spans_are_counted_and_all_of_it_is_taken_part_by_part(seed: int) -> None:
+    rng = random.Random(seed)
+    made, model = OffsetSet(), set[int]()
+    for _ in range(60):
+        start = rng.choice((rng.randrange(4 * BLOCK), BLOCK - 1, 2 * BLOCK))
+        stop = start + rng.choice((1, 5, 300))
+        made.add(start, stop)
+        model |= set(range(start, stop))
+    assert made.span_count() == len(list(made.spans()))
+    taken: set[int] = set()
+    while made:
+        start, bits = made.take_some(100)
+        part = set(offsets_of(bits, start))
+        assert part
+        assert max(part) - min(part) < 100
+        assert not part & taken
+        taken |= part
+        assert made.count == len(model - taken)
+    assert taken == model

@@ -26,7 +26,7 @@ from logboom.nodes.subscriptions.dispatch_events import (
     SubscriptionConfig,
     Tick,
 )
-from logboom.nodes.subscriptions.dispatcher import SLICE_UNITS
+from logboom.nodes.subscriptions.dispatcher import RETURN_UNITS, SLICE_UNITS
 from logboom.nodes.subscriptions.entry_filter import EntryFilter
 from logboom.nodes.subscriptions.key_ranges import Range
 from logboom.nodes.subscriptions.slot_reader import SlotReader
@@ -133,7 +133,9 @@ class Bench:
         self.active: dict[str, bool] = {}
         self.auto_ready = True
         self.units = SLICE_UNITS
-        """What passing over messages may cost in one event."""
+        """What passing over messages may cost in one event, …"""
+        self.return_units = RETURN_UNITS
+        """… and what comes again without being asked for."""
         self.dispatcher = make_dispatcher(settings, self.log, AckSet(), {}, entry_filter, rates)
 
     def fail_over(self) -> None:
@@ -149,7 +151,7 @@ class Bench:
 
     def tell(self, event: DispatchEvent) -> DispatchEffects:
         """One event, its effects, and a look at everything."""
-        effects = self.dispatcher.handle(event, self.now, self.units)
+        effects = self.dispatcher.handle(event, self.now, self.units, self.return_units)
         for start, stop in effects.acked:
             self.acked.add(start, stop)
             for held in self.held.values():

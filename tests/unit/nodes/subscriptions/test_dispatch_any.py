@@ -6,8 +6,10 @@ from random import Random
 
 import pytest
 
+from logboom.nodes.subscriptions import dispatcher, key_shared_backlog
 from logboom.nodes.subscriptions.dispatch_events import KINDS, Hashing, SubscriptionConfig
 from logboom.nodes.subscriptions.dispatch_events import SubscriptionType as Type
+from logboom.nodes.subscriptions.dispatcher import RETURN_UNITS
 from logboom.wire.errors import LogboomError
 from logboom.wire.head import ControlKind
 from tests.thorough import seeds
@@ -15,6 +17,15 @@ from tests.unit.nodes.subscriptions.dispatch_bench import Bench
 
 STEPS = 250
 KEYS: list[bytes | None] = [b"a", b"b", b"c", b"d", b"e", b"f", None]
+
+
+@pytest.fixture(params=[False, True], ids=["at once", "in slices"])
+def in_slices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether few messages that come again are many already."""
+    if request.param:
+        monkeypatch.setattr(dispatcher, "RETURNED_AT_ONCE", 2)
+        monkeypatch.setattr(key_shared_backlog, "MOVED_AT_ONCE", 2)
+    return bool(request.param)
 
 
 def play(bench: Bench, rng: Random, steps: int) -> None:
@@ -65,7 +76,7 @@ def attach(bench: Bench, rng: Random, name: str) -> None:
 
 @pytest.mark.parametrize("seed", seeds(12))
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_lost_and_nothing_is_at_two(kind: Type, seed: int) -> None:
+def test_nothing_is_lost_and_nothing_is_at_two(kind: Type, seed: int, *, in_slices: bool) -> None:
     rng = Random(seed)
     settings = SubscriptionConfig(
         kind=kind,
@@ -75,6 +86,7 @@ def test_nothing_is_lost_and_nothing_is_at_two(kind: Type, seed: int) -> None:
         look_ahead=rng.choice([10, 50_000]),
     )
     bench = Bench(settings)
+    bench.return_units = rng.choice([1, 100]) if in_slices else RETURN_UNITS
     play(bench, rng, STEPS)
     for name in list(bench.session)[1:]:
         bench.detach(name)
@@ -86,11 +98,14 @@ def test_nothing_is_lost_and_nothing_is_at_two(kind: Type, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds(10))
 @pytest.mark.parametrize("hashing", ["sticky", "consistent"])
-def test_keys_stay_in_order_whoever_has_the_ranges(hashing: Hashing, seed: int) -> None:
+def test_keys_stay_in_order_whoever_has_the_ranges(
+    hashing: Hashing, seed: int, *, in_slices: bool
+) -> None:
     rng = Random(seed)
     bench = Bench(
         SubscriptionConfig(kind="key_shared", hashing=hashing, look_ahead=rng.choice([10, 500]))
     )
+    bench.return_units = rng.choice([1, 100]) if in_slices else RETURN_UNITS
     play(bench, rng, STEPS)
     for name in list(bench.session):
         bench.detach(name)
