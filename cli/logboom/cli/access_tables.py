@@ -14,17 +14,19 @@ from logboom.wire.access.access_rules import AccessRule, Quota, RoleView, UserKe
 
 RULE_COLUMNS = ["holder", "effect", "verb", "kind", "pattern"]
 KEY_COLUMNS = ["label", "public_key", "created", "ends", "state"]
-USER_COLUMNS = ["name", "state", "keys", "roles", "own_rules"]
+USER_COLUMNS = ["name", "state", "keys", "next_end", "roles", "own_rules"]
 ROLE_COLUMNS = ["name", "rules", "users"]
 QUOTA_COLUMNS = ["user", *Quota.__struct_fields__]
 
 
 def user_row(user: UserView) -> dict[str, Any]:
-    """Return one row of `user list`."""
+    """Return one row of `user list`; `next_end` is when the first of its keys ends."""
+    ends = [key.end_ms for key in user.keys if key.end_ms and not key.ended]
     return {
         "name": user.name,
         "state": state_of(user),
         "keys": sum(not key.ended for key in user.keys),
+        "next_end": time_text(min(ends)) if ends else None,
         "roles": user.roles or None,
         "own_rules": len(user.rules),
     }

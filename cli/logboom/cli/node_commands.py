@@ -22,7 +22,9 @@ from logboom.wire.access.access_rules import node_user
 from logboom.wire.errors import InvalidRequest, LogboomError, StartError
 from logboom.wire.log_format import LogForm
 
-app = App(name="node", help="One node in the foreground: name-server, broker. Files of a new one: add.")
+app = App(
+    name="node", help="One node in the foreground: name-server, broker. Files of a new one: add."
+)
 
 
 @app.command(name="name-server")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from logboom.cli.access_tables import (
     decision_json,
     key_row,
@@ -28,11 +30,14 @@ def test_a_user_in_a_row_and_in_a_line() -> None:
         "name": "alice",
         "state": "active",
         "keys": 1,
+        "next_end": None,
         "roles": ["team"],
         "own_rules": 1,
     }
     assert user_headline(ALICE) == ("alice: active, created 2026-11-21T10:00:00Z, roles: team")
     assert user_row(UserView("bob", [OLD]))["state"] == "all keys ended"
+    ends = [replace(NEW, end_ms=each) for each in (0, 9_000, 5_000)]
+    assert user_row(UserView("bob", [OLD, *ends]))["next_end"] == "1970-01-01T00:00:05Z"
     assert user_row(UserView("bob", [NEW], disabled=True))["state"] == "disabled"
     assert "roles: none" in user_headline(UserView("bob", [NEW]))
 
