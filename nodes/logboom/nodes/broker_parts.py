@@ -34,6 +34,7 @@ from logboom.nodes.replication.tail_reports import TailReports
 from logboom.nodes.requests.backup_handler import BackupHandler
 from logboom.nodes.requests.client_watch_handler import ClientWatchHandler
 from logboom.nodes.requests.copy_checks import CopyChecker
+from logboom.nodes.requests.long_requests import LongRequests
 from logboom.nodes.requests.produce_handler import ProduceHandler
 from logboom.nodes.requests.producer_shares import ProducerShares
 from logboom.nodes.requests.pull_handler import PullHandler
@@ -147,6 +148,7 @@ class BrokerParts:
             self.subscriptions.keep_attached,
         )
         self.acceptor.postpones = self.throttle.postpones
+        self.long_requests = LongRequests(self.acceptor)
         self.coordinator = GroupCoordinator(context, self.pull_handler, self._prover)
         self.roles = ReplicaRoles(
             context,
@@ -267,14 +269,15 @@ class BrokerParts:
             EndHalfHandler(
                 context, self.produce_handler, self.release_scheduler, self.repair, appended
             ),
-            UndecidedHandler(context, self.repair),
+            self.long_requests,
+            UndecidedHandler(context, self.repair, self.long_requests),
             BackupHandler(context, self.repair),
             RestoreHandler(context, self.produce_handler, self.replicate_handler),
             SubscriptionHandler(
                 access, self.subscriptions, context.stats, self.pull_handler.offset_at
             ),
-            SettlementQueue(context, access, self.subscriptions),
-            SubscriptionAdminHandler(context, access, self.subscriptions),
+            SettlementQueue(access, self.subscriptions, self.long_requests),
+            SubscriptionAdminHandler(context, access, self.subscriptions, self.long_requests),
             RetryTopicMaker(context, access),
             CopySigner(context, access, self.subscriptions, self._signer, self.repair.found),
             SurveyHandler(context, self.repair, self.subscriptions, self.pull_handler.end_of),

@@ -41,11 +41,11 @@ class BrokerTurn:
         "now",
         "opened",
         "out",
+        "parted",
         "read",
         "refusal",
         "returned",
         "scanned",
-        "settled",
         "stats",
         "times",
         "unsent_bytes",
@@ -85,8 +85,8 @@ class BrokerTurn:
         """Units of work that subscriptions have spent on what they did not deliver."""
         self.returned = 0
         """Units of work that they have spent on consumers that go, and on messages that come again."""
-        self.settled: dict[Hashable, int] = {}
-        """Units of work that settlements have cost, by user or connection."""
+        self.parted: dict[Hashable, int] = {}
+        """Units of work that requests in parts have cost, by user or connection."""
         self.woken = 0
         """Held requests that were looked at."""
 

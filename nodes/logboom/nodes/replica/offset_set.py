@@ -134,14 +134,13 @@ class OffsetSet:
             yield begun
 
     def span_count(self) -> int:
-        """Count the spans."""
-        count, before = 0, -1
-        for number, bits in sorted(self.blocks.items()):
-            count += (bits & ~(bits << 1)).bit_count()
-            if bits & 1 and number == before + 1 and self.blocks[before] >> (BLOCK - 1):
-                count -= 1
-            before = number
-        return count
+        """Return the number of maximal spans."""
+        found = 0
+        for number, bits in self.blocks.items():
+            found += (bits & ~(bits << 1)).bit_count()
+            if bits & 1 and self.blocks.get(number - 1, 0) >> (BLOCK - 1):
+                found -= 1
+        return found
 
     def shifted(self) -> Iterator[tuple[int, int]]:
         """Yield the set block by block: (first offset of the block, its bits), lowest first."""

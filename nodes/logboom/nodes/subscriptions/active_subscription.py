@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import nsmallest
-from itertools import islice
 from typing import NamedTuple
 
 from logboom.nodes.replica.ack_set import AckSet
@@ -139,7 +137,7 @@ class ActiveSubscription:
         return when
 
     def state(self, now: float) -> SubscriptionState:
-        """Return the state that operators see."""
+        """Return the state that operators see, without lists of messages."""
         dispatcher = self.dispatcher
         keys = dispatcher if isinstance(dispatcher, KeySharedDispatcher) else None
         consumers_of = dispatcher.consumers.items()
@@ -172,8 +170,8 @@ class ActiveSubscription:
             consumers,
             keys.table.uncovered() if keys is not None and consumers else [],
             sorted(keys.draining().items())[:100] if keys is not None else [],
-            nsmallest(100, dispatcher.counts.items()),
-            list(islice(acks.spans(), 100)),
+            [],
+            [],
             self.settings if consumers else None,
         )
 

@@ -1,24 +1,22 @@
 """Settlements of consumers: acknowledged messages, and messages given back.
 
 The spans of one request may be far apart, or have delays of their own, and then cost much more than
-its bytes say. So a request is carried out in parts. What a turn spends on parts is bounded, for each
-user and in all; what is left of a request waits for the next turn, and users take turns.
+its bytes say. So a request is carried out in parts (`LongRequests`).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.replica.offset_set import Span
-from logboom.nodes.requests.held_shares import HeldShares, Share
+from logboom.nodes.requests.long_requests import LongRequests, Parts, count_read
 from logboom.nodes.subscriptions.dispatch_events import Ack, AckCumulative, DispatchEvent, Nack
 from logboom.nodes.subscriptions.subscription_handler import SubscriptionLookup, check_replicas
 from logboom.nodes.subscriptions.subscription_service import SubscriptionService
 from logboom.nodes.turn import BrokerTurn, Handler, Service
 from logboom.wire.acceptor import PeerSession
+from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import InvalidRequest, LogboomError
 from logboom.wire.subscription_messages import Settled, SettleMessages
 
@@ -31,11 +29,6 @@ PART_SPANS: Final = 128
 """Spans of one part …"""
 PART_OFFSETS: Final = 4_096
 """… and offsets that they cover."""
-PEER_UNITS: Final = 8_000
-"""Units of work (`Dispatcher.worked`) of one user, or of one connection on a listener without keys,
-after which a turn begins no further part for it: some two milliseconds."""
-TURN_UNITS: Final = 2 * PEER_UNITS
-"""The same of all users."""
 READ_UNITS: Final = 2
 """Units that each span has cost when it is read and checked."""
 SPAN_BYTES: Final = 128
@@ -43,16 +36,14 @@ SPAN_BYTES: Final = 128
 
 
 class SettlementQueue(Service):
-    """The settlements of all consumers, and those that are not finished."""
+    """The settlements of all consumers."""
 
     def __init__(
-        self, context: BrokerContext, access: SubscriptionLookup, service: SubscriptionService
+        self, access: SubscriptionLookup, service: SubscriptionService, requests: LongRequests
     ) -> None:
         self._access = access
         self._service = service
-        self._shares = HeldShares(context.acceptor.peer)
-        self._waiting: dict[Hashable, deque[_Settlement]] = {}
-        """Unfinished settlements by user or connection, in the order of their turns."""
+        self._requests = requests
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handler of settlements."""
@@ -60,99 +51,36 @@ class SettlementQueue(Service):
 
     def settle(self, peer: PeerSession, message: SettleMessages, turn: BrokerTurn) -> None:
         """Begin to acknowledge messages and to take them back; answer once that is replicated."""
-        whose = peer.user or peer.address
+        count = len(message.acked) + len(message.again)
         try:
             served, _ = self._access.find_session(peer.user, message, turn)
             check_replicas(served.leading)
-            count = len(message.acked) + len(message.again)
-            read = min(READ_UNITS * count, PEER_UNITS)
-            turn.settled[whose] = turn.settled.get(whose, 0) + read
+            count_read(peer, READ_UNITS * count, turn)
             _check(message)
-            settlement = _Settlement(peer, message)
-            waiting = self._waiting.get(whose)
-            if waiting is None and self._advance(settlement, whose, turn):
-                return
-            settlement.share = self._shares.share_of(peer.address, SPAN_BYTES * count)
-            if waiting is not None:
-                self._shares.check(settlement.share)
-            self._shares.add(settlement.share)
-            self._waiting.setdefault(whose, deque()).append(settlement)
         except LogboomError as error:
             turn.refuse(peer.address, message.id, error)
+            return
+        parts = self._parts(peer.address, peer.user, message)
+        self._requests.serve(peer, message, parts, SPAN_BYTES * count, turn)
 
-    def step(self, turn: BrokerTurn) -> None:
-        """Continue with what is not finished.
+    def _parts(self, address: PeerAddress, user: str, message: SettleMessages) -> Parts:
+        """Carry out a request.
 
-        The first in line gets one part even of a turn whose room is spent on reading new requests.
+        Raises:
+            LogboomError: the consumer is not attached any more.
         """
-        due = True
-        for whose in list(self._waiting):
-            if not (due or _has_room(whose, turn)):
-                continue
-            waiting = self._waiting.pop(whose)
-            while waiting and self._advance(waiting[0], whose, turn, due=due):
-                self._shares.remove(waiting.popleft().share)
-                due = False
-            due = False
-            if waiting:
-                self._waiting[whose] = waiting
-
-    def deadline(self) -> float:
-        """Return minus infinity while something is not finished."""
-        return float("-inf") if self._waiting else float("inf")
-
-    def _advance(
-        self, settlement: _Settlement, whose: Hashable, turn: BrokerTurn, *, due: bool = False
-    ) -> bool:
-        """Carry out parts while the turn has room, and one that is `due` in any case.
-
-        Return whether the request is answered.
-        """
-        address, message = settlement.address, settlement.message
-        try:
-            served, _ = self._access.find_session(settlement.user, message, turn)
-            while settlement.part is not None:
-                if not (due or _has_room(whose, turn)):
-                    return False
-                due = False
-                settlement.refuse(self._service.tell(served, settlement.part, turn))
-                turn.settled[whose] = turn.settled.get(whose, 0) + served.dispatcher.worked
-                settlement.part = next(settlement.parts, None)
-            told = Settled(message.id, settlement.refused)
-            self._service.answers.add(served.replica, served.leading, address, told)
-        except LogboomError as error:
-            turn.refuse(address, message.id, error)
-        return True
-
-
-def _has_room(whose: Hashable, turn: BrokerTurn) -> bool:
-    """True if a turn may begin another part for a user or connection."""
-    spent = turn.settled
-    return spent.get(whose, 0) < PEER_UNITS and sum(spent.values()) < TURN_UNITS
-
-
-class _Settlement:
-    """A request, and what is left of it."""
-
-    __slots__ = ("address", "message", "part", "parts", "refused", "share", "user")
-
-    def __init__(self, peer: PeerSession, message: SettleMessages) -> None:
-        self.address = peer.address
-        self.user = peer.user
-        self.message = message
-        self.parts = _parts(message)
-        self.part = next(self.parts, None)
-        """The next part; None once all are carried out."""
-        self.refused: list[Span] = []
-        self.share = Share((), 0)
-
-    def refuse(self, spans: Iterable[Span]) -> None:
-        """Add refused spans, and join those that were cut."""
-        refused = self.refused
-        for start, stop in spans:
-            if refused and refused[-1][1] == start:
-                start = refused.pop()[0]
-            refused.append((start, stop))
+        refused: list[Span] = []
+        turn = yield 0
+        for event in _events(message):
+            served, _ = self._access.find_session(user, message, turn)
+            for start, stop in self._service.tell(served, event, turn):
+                # Spans that were cut are joined.
+                begin = refused.pop()[0] if refused and refused[-1][1] == start else start
+                refused.append((begin, stop))
+            turn = yield served.dispatcher.worked
+        served, _ = self._access.find_session(user, message, turn)
+        told = Settled(message.id, refused)
+        self._service.answers.add(served.replica, served.leading, address, told)
 
 
 def _check(message: SettleMessages) -> None:
@@ -188,7 +116,7 @@ def _check_spans(spans: Sequence[Span]) -> None:
         raise InvalidRequest(f"{text}: settle them in several requests", "TOO_LARGE")
 
 
-def _parts(message: SettleMessages) -> Iterator[DispatchEvent]:
+def _events(message: SettleMessages) -> Iterator[DispatchEvent]:
     """Yield the events of a request, each of which costs little."""
     who = (message.consumer, message.session)
     for spans in _cut(message.acked):

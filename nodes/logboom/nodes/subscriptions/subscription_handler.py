@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from itertools import islice
 from typing import Final, Protocol
 
 import msgspec
@@ -19,6 +20,7 @@ from logboom.nodes.replica.request_errors import (
     check_topic,
     not_leader,
 )
+from logboom.nodes.requests.long_requests import LongRequests, Parts
 from logboom.nodes.subscriptions.active_subscription import (
     ActiveSubscription,
     ConsumerSession,
@@ -61,6 +63,18 @@ from logboom.wire.subscription_messages import (
 
 MIN_SESSION_MS: Final = 1_000
 MAX_SESSION_MS: Final = 3_600_000
+MOST_LISTED: Final = 100
+"""Messages that were delivered in vain, and acknowledged spans, in the state of a subscription."""
+ALL_LISTED: Final = 5_000
+"""The same of all subscriptions that are described at once."""
+STATE_UNITS: Final = 60
+"""Units of work (`LongRequests`) of a state, besides those for what it is made of."""
+RIGHT_UNITS: Final = 40
+"""Units of a decision whether a subscription is shown."""
+PART_COUNTS: Final = 2_000
+"""Messages that were delivered in vain that one part looks at."""
+WAITING_BYTES: Final = 64 * 1024
+"""What a request about all subscriptions of a queue takes of memory while it is carried out."""
 MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
 """A peer that has not taken this many bytes, for all consumers of its connection, is slow."""
 
@@ -393,9 +407,14 @@ class SubscriptionAdminHandler(Service):
     """Serves the requests of operators: to describe, move and end subscriptions."""
 
     def __init__(
-        self, context: BrokerContext, access: SubscriptionLookup, service: SubscriptionService
+        self,
+        context: BrokerContext,
+        access: SubscriptionLookup,
+        service: SubscriptionService,
+        requests: LongRequests,
     ) -> None:
         self._acceptor = context.acceptor
+        self._requests = requests
         self._access = access
         self._service = service
         self._stats = context.stats
@@ -441,25 +460,51 @@ class SubscriptionAdminHandler(Service):
 
     def describe(self, peer: PeerSession, message: DescribeSubscriptions, turn: BrokerTurn) -> None:
         """Describe the subscriptions that the user may see, by name."""
-        try:
-            replica, leading = self._access.led(message)
-            names = self._service.names(replica)
-            if message.subscription:
-                if message.subscription not in names:
-                    raise no_subscription(message.topic, message.subscription)
-                names = [message.subscription]
-            sight = self._acceptor.authorizer.sight(peer)
-            if sight is not None:
-                names = [name for name in names if sight.subscription(replica.topic, name)]
-            states = [self._state(replica, leading, name, turn) for name in names]
-            turn.answer(peer.address, SubscriptionsDescribed(message.id, states))
-        except LogboomError as error:
-            turn.refuse(peer.address, message.id, error)
+        self._requests.serve(peer, message, self._described(peer, message), WAITING_BYTES, turn)
 
-    def _state(
-        self, replica: Replica, leading: Leadership, name: str, turn: BrokerTurn
-    ) -> SubscriptionState:
-        served = self._service.served.get((replica.key, name))
-        if served is None:
-            served = self._access.resume(replica, leading, name, SubscriptionConfig(), turn)
-        return served.state(turn.mono)
+    def _described(self, peer: PeerSession, message: DescribeSubscriptions) -> Parts:
+        """Answer with their states.
+
+        Raises:
+            LogboomError: this broker does not lead the queue, there is no such subscription, or its
+                cursor is not complete here yet.
+        """
+        turn = yield 0
+        replica, _ = self._access.led(message)
+        names = self._service.names(replica)
+        if message.subscription:
+            if message.subscription not in names:
+                raise no_subscription(message.topic, message.subscription)
+            names = [message.subscription]
+        sight = self._acceptor.authorizer.sight(peer)
+        listed = min(MOST_LISTED, ALL_LISTED // max(1, len(names)))
+        states: list[SubscriptionState] = []
+        for name in names:
+            if sight is not None and not sight.subscription(replica.topic, name):
+                turn = yield RIGHT_UNITS
+                continue
+            replica, _ = self._access.led(message)
+            if not self._service.exists(replica, name):
+                continue
+            served = self._service.served.get((replica.key, name))
+            if served is not None:
+                state, acks = served.state(turn.mono), served.dispatcher.acks
+                counts: Mapping[int, int] = served.dispatcher.counts
+            else:
+                acks, counts = self._access.known(replica, name)
+                acks.raise_to(replica.start)
+                end = replica.readable.offset
+                told = (acks.floor, acks.above.span_count(), acks.unacked(end), end)
+                state = SubscriptionState(name, *told, "", 0, 0, [], [], [], [], [])
+            acked = list(islice(acks.spans(), listed))
+            keys = [offset for offset in counts if offset >= acks.floor]
+            turn = yield (
+                STATE_UNITS + 4 * len(state.consumers) + len(acks.above.blocks) + len(keys) // 4
+            )
+            first: list[int] = []
+            for begin in range(0, len(keys), PART_COUNTS):
+                first = sorted(first + keys[begin : begin + PART_COUNTS])[:listed]
+                turn = yield PART_COUNTS // 2
+            again = [(offset, counts[offset]) for offset in first if offset in counts]
+            states.append(msgspec.structs.replace(state, again=again, acked=acked))
+        turn.answer(peer.address, SubscriptionsDescribed(message.id, states))

@@ -17,8 +17,10 @@ from logboom.nodes.replica.entry_reader import DamagedEntry
 from logboom.nodes.replica.leader_lookup import find_led_replica
 from logboom.nodes.replica.replica import Replica
 from logboom.nodes.replication.replica_repair import ReplicaRepair
+from logboom.nodes.requests.long_requests import LongRequests, Parts
 from logboom.nodes.turn import BrokerTurn, Handler, Service
 from logboom.wire.acceptor import PeerSession
+from logboom.wire.actor import PeerAddress
 from logboom.wire.batch import control_body
 from logboom.wire.errors import LogboomError, Unavailable
 from logboom.wire.parking import parked_body
@@ -42,6 +44,14 @@ MAX_LISTED: Final = 1_000
 """Batches in one answer."""
 MOST_BYTES: Final = 4 * 1024 * 1024
 """Bytes of the returned batches. The last one may exceed the limit."""
+PART_PLACES: Final = 32
+"""Positions of one part of a CHECKPARKED."""
+PLACE_UNITS: Final = 30
+"""Units of work (`LongRequests`) to find out about a position, …"""
+READ_UNITS: Final = 60
+"""… and to read its batch, beside one for each KiB."""
+PLACE_BYTES: Final = 128
+"""What a position takes of memory while its request waits."""
 _LAST: Final = (1 << 63) - 1
 
 
@@ -71,8 +81,11 @@ def described(
 class UndecidedHandler(Service):
     """Serves CHECKPARKED and LISTUNENDED."""
 
-    def __init__(self, context: BrokerContext, repair: ReplicaRepair) -> None:
+    def __init__(
+        self, context: BrokerContext, repair: ReplicaRepair, requests: LongRequests
+    ) -> None:
         self._repair = repair
+        self._requests = requests
         self._me = context.me
         self._settings = context.settings
         self._acceptor = context.acceptor
@@ -85,43 +98,66 @@ class UndecidedHandler(Service):
 
     def check(self, peer: PeerSession, message: CheckParked, turn: BrokerTurn) -> None:
         """Return the positions that hold no batch of a transaction."""
-        address = peer.address
-        try:
-            replica, leading = find_led_replica(self._queues, self._routes, self._me, message)
-            if not is_certain(replica, leading) or replica.applied < replica.hw:
-                raise Unavailable(
-                    "the parked batches of this queue are not in sync yet: try again", "BUSY"
-                )
-            unknown = [
-                place
-                for place in message.places[:MAX_HANDLES]
-                if self._row(replica, place, message.transaction) is None
-            ]
-            batches = list(self._read(replica, message, turn)) if message.read_bytes > 0 else []
-        except DamagedEntry as error:
-            self._repair.found(replica, error)
-            turn.refuse(address, message.id, self._repair.refusal(replica))
-            return
-        except LogboomError as error:
-            turn.refuse(address, message.id, error)
-            return
-        unknown += message.places[MAX_HANDLES:]
-        turn.answer(address, ParkedChecked(message.id, unknown), batches)
+        size = PLACE_BYTES * len(message.places)
+        parts = self._checked(peer.address, message)
+        self._requests.serve(peer, message, parts, size, turn)
 
-    def _read(self, replica: Replica, message: CheckParked, turn: BrokerTurn) -> Iterator[bytes]:
-        """Yield the batches of the first positions, within the requested size.
+    def _checked(self, address: PeerAddress, message: CheckParked) -> Parts:
+        """Answer with the positions that hold none, and with the batches of the first that do.
 
-        It ends at the first position that holds none.
+        Raises:
+            LogboomError: this broker does not lead the queue, or cannot tell or read yet.
         """
+        turn = yield 0
+        places = message.places[:MAX_HANDLES]
+        unknown: list[EntryPosition] = []
+        batches: list[bytes] = []
         left = min(message.read_bytes, MOST_BYTES)
-        for place in message.places[:MAX_HANDLES]:
-            at = self._row(replica, place, message.transaction)
-            if at is None or left <= 0:
-                return
-            batch = bytes(parked_body(control_body(parked_entry(replica, self._queues, at))).batch)
-            left -= len(batch)
-            turn.read += len(batch)
-            yield batch
+        replica = self._certain(message)
+        for begin in range(0, len(places), PART_PLACES):
+            units = 0
+            try:
+                for place in places[begin : begin + PART_PLACES]:
+                    at = self._row(replica, place, message.transaction)
+                    units += PLACE_UNITS
+                    if at is None:
+                        unknown.append(place)
+                        left = 0
+                    elif left > 0:
+                        batch = self._read(replica, at)
+                        batches.append(batch)
+                        left -= len(batch)
+                        turn.read += len(batch)
+                        units += READ_UNITS + (len(batch) >> 10)
+            except DamagedEntry as error:
+                self._repair.found(replica, error)
+                raise self._repair.refusal(replica) from None
+            turn = yield units
+            replica = self._certain(message)
+        turn.answer(
+            address, ParkedChecked(message.id, unknown + message.places[MAX_HANDLES:]), batches
+        )
+
+    def _certain(self, message: CheckParked) -> Replica:
+        """Return the replica of the queue, whose parked batches are known here.
+
+        Raises:
+            LogboomError: this broker does not lead the queue, or does not know them yet.
+        """
+        replica, leading = find_led_replica(self._queues, self._routes, self._me, message)
+        if not is_certain(replica, leading) or replica.applied < replica.hw:
+            raise Unavailable(
+                "the parked batches of this queue are not in sync yet: try again", "BUSY"
+            )
+        return replica
+
+    def _read(self, replica: Replica, at: Position) -> bytes:
+        """Return the batch that is parked at a position.
+
+        Raises:
+            DamagedEntry: it cannot be read.
+        """
+        return bytes(parked_body(control_body(parked_entry(replica, self._queues, at))).batch)
 
     def _row(
         self, replica: Replica, place: EntryPosition, transaction: TransactionId

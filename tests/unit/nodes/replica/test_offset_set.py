@@ -39,6 +39,7 @@ def test_a_span_is_taken_out_and_nothing_beside_it(start: int, stop: int) -> Non
     assert made.discard(start, stop) == 0
     assert made.add(start, stop) == stop - start
     assert list(made.spans()) == [(0, 4 * BLOCK)]
+    assert made.span_count() == 1
 
 
 @pytest.mark.parametrize("seed", seeds(20))

@@ -204,9 +204,10 @@ def test_what_is_parked_is_sent_along_where_it_is_wanted() -> None:
 
 
 def test_more_handles_than_are_taken_are_unknown() -> None:
-    _, client = alone()
+    rig, client = alone()
     mine = park(client, b"1")
     client.ask(CheckParked(0, 1_000, "flights", 0, of(), [mine] * (MAX_HANDLES + 2)))
+    rig.settle()
     answer = client.answer()
     assert isinstance(answer, ParkedChecked)
     assert answer.unknown == [mine] * 2
