@@ -8,6 +8,7 @@ set, not once per queue.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import NamedTuple
 
@@ -183,17 +184,19 @@ def _restart(
 
     `former` is the store that the broker had before; "" if it is the same.
     """
-    known: dict[tuple[ReplicaSet, int, bool, bool], _Restarted] = {}
+    known: dict[tuple[ReplicaSet, int, bool, Queue | None, bool], _Restarted] = {}
     back: Change = partial(_regain_store, broker=broker.id, suspect=suspect)
-    one_by_one = bool(cluster.tails or cluster.doubted)
+    in_question = _in_question(cluster)
     regained = {where for where, store in cluster.lost_stores.items() if store == broker.store_id}
     keeps_former = bool(former and cluster.features)
     # A move that ends meanwhile may take the broker's replica away.
     for queue in list(broker.queues):
         regains = bool(regained) and (queue.topic.id, queue.index) in regained
-        key = (queue.standing, queue.need, queue.topic.config.unclean_election, regains)
+        topic, config = queue.topic, queue.topic.config
+        own = queue if in_question and (topic.id, queue.index) in in_question else None
+        key = (queue.standing, config.min_in_sync, config.unclean_election, own, regains)
         found = known.get(key)
-        if found is None or one_by_one:
+        if found is None:
             before = queue.standing
             led = before.leader == broker.id
             after = origin = (back if regains else change)(before, queue.need)
@@ -206,6 +209,14 @@ def _restart(
         cluster.place(queue, found.after, anew=found.led, lacks=found.lacks)
         if found.alone:
             cluster.lost_stores[queue.topic.id, queue.index] = former
+
+
+def _in_question(cluster: ClusterState) -> AbstractSet[tuple[int, int]]:
+    """Return the queues, as topic id and number, whose elections depend on what was reported of them.
+
+    That of any other depends on its replica set, `min_in_sync`, `unclean_election` and the brokers.
+    """
+    return cluster.tails.keys() | cluster.doubted.keys()
 
 
 def _held_alone(before: ReplicaSet, after: ReplicaSet, broker: str) -> bool:
@@ -251,13 +262,15 @@ def depart(cluster: ClusterState, broker: BrokerRegistration) -> None:
     """Fence a broker: it leaves ISRs and leaderships, and coordinates no group."""
     cluster.set_alive(broker, alive=False)
     cluster.touch_broker(broker)
-    known: dict[tuple[ReplicaSet, int, bool], ReplicaSet] = {}
-    one_by_one = bool(cluster.tails or cluster.doubted)
+    known: dict[tuple[ReplicaSet, int, bool, Queue | None], ReplicaSet] = {}
+    in_question = _in_question(cluster)
     # A move that ends meanwhile may take the broker's replica away.
     for queue in list(broker.queues):
-        key = (queue.standing, queue.need, queue.topic.config.unclean_election)
+        topic, config = queue.topic, queue.topic.config
+        own = queue if in_question and (topic.id, queue.index) in in_question else None
+        key = (queue.standing, config.min_in_sync, config.unclean_election, own)
         after = known.get(key)
-        if after is None or one_by_one:
+        if after is None:
             after = leave(queue.standing, broker.id, queue.need, trusted=True)
             if after.leader is None:
                 after = elected(cluster, queue, after)

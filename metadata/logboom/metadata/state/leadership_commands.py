@@ -92,7 +92,8 @@ def report_room(cluster: ClusterState, command: ReportRoom) -> CommandOutcome:
     known: dict[tuple[ReplicaSet, int], ReplicaSet] = {}
     # A move that ends meanwhile may take the broker's replica away.
     for queue in list(broker.queues):
-        key = (queue.standing, queue.need)
+        # How many copies it needs follows from these.
+        key = (queue.standing, queue.topic.config.min_in_sync)
         after = known.get(key)
         if after is None:
             after = relieved(cluster, queue, queue.standing)

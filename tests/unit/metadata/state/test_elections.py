@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from functools import partial
+from itertools import product
+
 import pytest
 
+from logboom.metadata.state import broker_commands
 from logboom.metadata.state.state_counters import figures_of
 from logboom.wire.commands import (
     AlterTopic,
     DeleteTopic,
     ElectLeader,
     FenceBroker,
+    QueueTail,
     RegisterBroker,
     ReportRoom,
+    ReportTails,
 )
 from logboom.wire.view import TopicConfig
+from tests.thorough import seeds
 from tests.unit.metadata.state.states import Tables, three_brokers
 
 
@@ -644,3 +654,58 @@ def test_a_full_leader_is_relieved_by_its_next_report_once_another_process_has_r
     assert standing(tables) == ("a", ("a", "b", "c"), ()), "nobody knows yet how b's disk is"
     tables.report_room("a", full=True)
     assert standing(tables) == ("b", ("b", "c"), ())
+
+
+# ── many queues at once ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("seed", seeds(12))
+def test_queues_that_are_alike_get_what_each_would_get_by_itself(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+    tables = Tables()
+    tables.begin()
+    for broker in "abcd":
+        tables.register(broker)
+    for topic in range(4):
+        config = {"min_in_sync": rng.choice((0, 1, 2)), "unclean_election": rng.random() < 0.3}
+        tables.create(f"t{topic}", queues=6, replicas=3, **config)
+    cluster = tables.state.cluster
+    for _ in range(40):
+        broker, action = rng.choice("abcd"), rng.random()
+        if action < 0.3 and broker in cluster.alive:
+            tables.fence(broker)
+        elif action < 0.6:
+            tables.register(broker, suspect=rng.random() < 0.5)
+        elif action < 0.8 and broker in cluster.alive:
+            name = f"t{rng.randrange(4)}"
+            epoch, index = rng.randrange(3), rng.randrange(6)
+            tail = QueueTail(cluster.topics[name].id, index, epoch, rng.randrange(9), 0)
+            tables.done(ReportTails(broker, tables.epochs[broker], [tail], 0))
+        elif action < 0.9 and broker in cluster.alive:
+            tables.report_room(broker, full=rng.random() < 0.5)
+        elif rng.random() < 0.5:
+            cluster.doubted[cluster.topics["t0"].id, rng.randrange(6)] = rng.choice((1, 2))
+    before, every = tables.state.snapshot(), frozenset(product(cluster.topics_by_id, range(6)))
+
+    def after(
+        action: Callable[[Tables], object], in_question: AbstractSet[tuple[int, int]]
+    ) -> bytes:
+        with monkeypatch.context() as patch:
+            twin = Tables()
+            twin.state.restore(before)
+            twin.epochs, twin.incarnations = dict(tables.epochs), tables.incarnations
+            if in_question:
+                patch.setattr(broker_commands, "_in_question", lambda _: in_question)
+            action(twin)
+            return twin.state.snapshot()
+
+    for broker in "abcd":
+        for action in (
+            partial(Tables.register, broker=broker),
+            partial(Tables.register, broker=broker, suspect=True),
+            partial(Tables.register, broker=broker, store="another"),
+            partial(Tables.fence, broker=broker),
+        ):
+            assert after(action, set()) == after(action, every)
