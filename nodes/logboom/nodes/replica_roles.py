@@ -7,7 +7,8 @@ earlier process (Q2).
 Thousands of queues change their roles at once when a broker registers or is fenced. They do so in
 slices, a turn each, so that heartbeats and requests go on meanwhile. Until the last one, the metadata
 counts as known up to the version before (`AppliedMetadata`). What changes meanwhile comes after that,
-so that a version is reached though changes never end.
+so that a version is reached though changes never end. Replicas that are to be opened are no part of
+this: the broker leads none of them yet, and thousands of new queues would keep it from its lease.
 """
 
 from __future__ import annotations
@@ -54,13 +55,15 @@ class ReplicaRoles(Service):
         """Those that the delisted replicas have outlived."""
         self._applied = context.applied
         self._on_applied = on_applied
-        self._pending: dict[str, int] = {}
-        """Topics whose queues have yet to get their roles, in the order of their changes, and the first
-        queue that has none yet."""
+        self._pending: dict[str, range] = {}
+        """Changed topics of which replicas are open, in the order of their changes, and their queues
+        that have yet to get their roles."""
         self._pending_version = -1
         """Version that is reached once these have them."""
         self._later: dict[str, None] = {}
-        """Topics that have changed since, other than those that are pending as a whole."""
+        """Those that have changed since, other than those that are pending as a whole."""
+        self._new: dict[str, range] = {}
+        """Topics with queues that were not open when they changed, and these queues."""
         self._worked = False
         """True if this turn has done a slice."""
         self._queues = context.queues
@@ -168,29 +171,65 @@ class ReplicaRoles(Service):
             # What moved away before may be back by metadata that lacks the move.
             self._recoveries = self._routes.recoveries
             self._delisted.clear()
+        changed = self._sort_out(names)
         if self._pending:
-            self._later.update((name, None) for name in names if self._pending.get(name) != 0)
+            for name in changed:
+                if name in self._pending and self._pending[name].start == 0:
+                    self._pending[name] = self._known(name)
+                else:
+                    self._later[name] = None
         else:
-            self._begin(names)
+            self._begin(changed)
         self._advance(turn)
+
+    def _sort_out(self, names: Iterable[str]) -> list[str]:
+        """Return those of the changed topics of which replicas are open, and note what is new."""
+        found: list[str] = []
+        for name in names:
+            topic, held = self._routes.topics.get(name), self._queues.held(name)
+            if held:
+                found.append(name)
+            self._new.pop(name, None)
+            if topic is not None and len(held) < len(topic.queues):
+                numbers = (each.queue for each in held if each.topic_id == topic.id)
+                self._new[name] = range(max(numbers, default=-1) + 1, len(topic.queues))
+        return found
+
+    def _known(self, name: str) -> range:
+        """Return the queues of a changed topic that are not new; of one that was deleted, all."""
+        topic = self._routes.topics.get(name)
+        if topic is None:
+            return range(len(self._queues.held(name)))
+        new = self._new.get(name)
+        return range(len(topic.queues) if new is None else new.start)
 
     def _begin(self, names: Iterable[str]) -> None:
         """Let the queues of these topics get their roles next, after which all have this version's."""
-        self._pending = dict.fromkeys(names, 0)
+        self._pending = {name: self._known(name) for name in names}
         self._pending_version = self._routes.version
 
     def _advance(self, turn: BrokerTurn) -> None:
         """Do one slice, unless this turn has done one."""
-        if self._worked and self._pending:
+        if self._worked and (self._pending or self._new):
             return
         self._worked = True
-        slice_, whole = self._take_slice()
+        room = QUEUES_AT_ONCE
+        # What changes all the time does not hold up what is new.
+        changed, whole = self._take_slice(self._pending, room - room // 2 if self._new else room)
         if not self._pending:
             # Before the last ones get their roles, which are under this lease.
             reached = self._pending_version if self._later else self._routes.version
             self._applied.reach(reached)
             later, self._later = self._later, {}
             self._begin(later)
+        self._apply_slice(changed, turn)
+        room -= sum(map(len, changed.values()))
+        opened, complete = self._take_slice(self._new, room)
+        self._apply_slice(opened, turn)
+        self._applied.opens = bool(self._new)
+        self._on_applied([*whole, *complete], turn)
+
+    def _apply_slice(self, slice_: dict[str, range], turn: BrokerTurn) -> None:
         for name, queues in slice_.items():
             topic = self._routes.topics.get(name)
             if topic is not None:
@@ -198,29 +237,28 @@ class ReplicaRoles(Service):
                 continue
             for replica in self._queues.held(name) if self._may_follow else ():
                 self._end(replica, turn)
-        self._on_applied(whole, turn)
 
-    def _take_slice(self) -> tuple[dict[str, range], list[str]]:
+    def _take_slice(
+        self, pending: dict[str, range], room: int
+    ) -> tuple[dict[str, range], list[str]]:
         """Take the queues of one slice, by topic; return them, and the topics that are done with it."""
         slice_: dict[str, range] = {}
-        room = QUEUES_AT_ONCE
-        for name, first in self._pending.items():
+        for name, queues in pending.items():
             if room <= 0:
                 break
-            topic = self._routes.topics.get(name)
-            count = len(self._queues.held(name) if topic is None else topic.queues)
             # A deleted topic goes as a whole, and so do the roles of a compacted one: its followers
             # must know that they lack copies before they report a position (Q3).
+            topic = self._routes.topics.get(name)
             parts = topic is not None and not topic.config.compaction
-            slice_[name] = range(first, min(count, first + room) if parts else count)
+            slice_[name] = queues[:room] if parts else queues
             room -= max(1, len(slice_[name]))
         whole: list[str] = []
         for name, queues in slice_.items():
-            topic = self._routes.topics.get(name)
-            if topic is not None and queues.stop < len(topic.queues):
-                self._pending[name] = queues.stop
+            left = pending[name][len(queues) :]
+            if left:
+                pending[name] = left
             else:
-                del self._pending[name]
+                del pending[name]
                 whole.append(name)
         return slice_, whole
 
@@ -264,7 +302,8 @@ class ReplicaRoles(Service):
                 # The topic was deleted and created again under the same name, possibly with fewer
                 # queues.
                 self._end(older, turn)
-        for number in queues:
+        # One that was made anew meanwhile may have fewer.
+        for number in queues[: max(0, len(topic.queues) - queues.start)]:
             view = topic.queues[number]
             replica = self._queues.replicas.get((topic.id, number))
             if self._me in view.replicas:
@@ -308,7 +347,7 @@ class ReplicaRoles(Service):
 
     def step(self, turn: BrokerTurn) -> None:
         """Do the next slice, and delete the replicas that were moved away for longer than the grace."""
-        if self._pending:
+        if self._pending or self._new:
             self._advance(turn)
         self._worked = False
         if not self._delisted or not self._may_follow:
@@ -324,7 +363,7 @@ class ReplicaRoles(Service):
 
     def deadline(self) -> float:
         """Return when the next slice is due, at once, or the next replica is to be deleted."""
-        if self._pending:
+        if self._pending or self._new:
             return float("-inf")
         if not self._delisted or not self._may_follow:
             return float("inf")

@@ -116,7 +116,8 @@ def changes_put_versions_off(patch: Patch) -> None:
     def together(self: ReplicaRoles, names: Iterable[str], turn: BrokerTurn) -> None:
         apply(self, names, turn)
         parts = vars(self)
-        parts["_pending"].update(dict.fromkeys(parts["_later"], 0))
+        known = vars(ReplicaRoles)["_known"]
+        parts["_pending"].update({name: known(self, name) for name in parts["_later"]})
         parts["_later"].clear()
 
     patch.setattr(ReplicaRoles, "apply", together)

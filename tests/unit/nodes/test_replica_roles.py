@@ -276,44 +276,86 @@ def test_m4_no_grace_deletes_at_once() -> None:
     assert rig.storage.content("log") == {}
 
 
+def led_topic(number: int, epoch: int = 1) -> TopicView:
+    """A topic of one queue that the broker leads, after so many elections."""
+    led = QueueView([ME], ME, epoch, epoch, [ME], [])
+    return TopicView(f"t{number}", 10 + number, TopicConfig(), [led], epoch)
+
+
 def test_q11_metadata_whose_roles_go_in_slices_is_not_known_before_the_last() -> None:
     rig = Rig()
-    rig.lead()
+    rig.publish(*map(led_topic, range(4)))
     rig.settle()
     known = rig.broker.context.applied.version
-    led = QueueView([ME], ME, 1, 1, [ME], [])
-    topics = [TopicView(f"t{n}", 10 + n, TopicConfig(), [led], 1) for n in range(4)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replica_roles, "QUEUES_AT_ONCE", 1)
-        rig.publish(*topics)
+        rig.publish(*(led_topic(number, epoch=2) for number in range(4)))
         assert rig.broker.routes.version > known, "the copy is new"
         assert rig.broker.context.applied.version == known, "but not all act by it yet"
         rig.settle()
     assert rig.broker.context.applied.version == rig.broker.routes.version
-    assert set(rig.broker.queues.led) == {(10 + n, 0) for n in range(4)}
+    assert {each.leader_epoch for each in rig.broker.queues.led.values()} == {2}
 
 
 def test_q11_a_version_is_reached_though_changes_never_end() -> None:
     rig = Rig()
-    rig.lead()
+    rig.publish(*map(led_topic, range(3)))
     rig.settle()
-    led = QueueView([ME], ME, 1, 1, [ME], [])
-    topics: list[TopicView] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replica_roles, "QUEUES_AT_ONCE", 1)
         reached: list[int] = []
-        for number in range(10):
-            topics += [
-                TopicView(f"t{number}{n}", 10 + 2 * number + n, TopicConfig(), [led], 1)
-                for n in range(2)
-            ]
-            rig.publish(*topics)
+        for epoch in range(2, 14):
+            rig.publish(*(led_topic(number, epoch) for number in range(3)))
             reached.append(rig.broker.context.applied.version)
         assert rig.broker.context.applied.version < rig.broker.routes.version
-        assert len({*reached}) >= 3, "two topics come while one gets its roles, and some count"
+        assert len({*reached}) >= 3, "three topics change while one gets its role, and some count"
         rig.settle()
     assert rig.broker.context.applied.version == rig.broker.routes.version
-    assert len(rig.broker.queues.led) == 20
+    assert {each.leader_epoch for each in rig.broker.queues.led.values()} == {13}
+
+
+def test_q11_queues_that_are_yet_to_be_opened_keep_no_version_from_being_reached() -> None:
+    rig = Rig()
+    old = led_topic(0)
+    rig.publish(old)
+    rig.settle()
+    applied, replicas = rig.broker.context.applied, rig.broker.queues.replicas
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica_roles, "QUEUES_AT_ONCE", 8)
+        # New topics, and new queues of one that is open.
+        many = TopicView("t1", 11, TopicConfig(), led_topic(1).queues * 90, 1)
+        rig.publish(old, many)
+        more = TopicView("t0", 10, TopicConfig(), old.queues * 30, 1)
+        rig.publish(more, many)
+        changed = TopicView("t0", 10, TopicConfig(), led_topic(0, epoch=2).queues * 30, 2)
+        rig.publish(changed, many)
+        for _ in range(4):
+            rig.turn()
+        assert applied.version == rig.broker.routes.version
+        assert replicas[10, 0].leader_epoch == 2
+        assert applied.opens
+        assert len(replicas) < 100
+        rig.settle()
+    assert not applied.opens
+    assert len(rig.broker.queues.led) == 120
+
+
+def test_a_topic_is_changed_and_made_anew_while_it_is_opened() -> None:
+    rig = Rig()
+    one = QueueView([ME], ME, 1, 1, [ME], [])
+    two = QueueView([ME], ME, 2, 2, [ME], [])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica_roles, "QUEUES_AT_ONCE", 2)
+        rig.publish(TopicView("t", 10, TopicConfig(), [one] * 9, 1))
+        rig.publish(TopicView("t", 10, TopicConfig(), [two] * 9, 2))
+        assert 2 <= len(rig.broker.queues.led) < 9
+        rig.publish(TopicView("t", 11, TopicConfig(), [one] * 7, 3))
+        rig.publish(TopicView("t", 11, TopicConfig(), [two] * 7, 4))
+        rig.settle()
+    assert {key: each.leader_epoch for key, each in rig.broker.queues.led.items()} == {
+        (11, number): 2 for number in range(7)
+    }
+    assert rig.broker.context.applied.version == rig.broker.routes.version
 
 
 def test_a_topic_with_many_queues_gets_their_roles_in_slices() -> None:

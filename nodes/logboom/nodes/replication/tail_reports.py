@@ -48,8 +48,9 @@ class TailReports(Service):
             or routes.version < registration.version
         ):
             return
-        if not self._complete and self._applied.version < routes.version:
-            # All are reported, once all have their roles.
+        applied = self._applied
+        if not self._complete and (applied.version < routes.version or applied.opens):
+            # All are reported, once all are open and have their roles.
             return
         replicas = self._of(topics) if self._complete else self._queues
         tails = [tail for each in replicas if (tail := self._tail(each)) is not None]
