@@ -84,7 +84,11 @@ def groups(quick: bool, data_mib: int | None = None) -> dict[str, Callable[[], l
         "failover": failover.rows,
         "outage": lambda: failover.outage_rows(5.0 if quick else 30.0),
         "metadata": lambda: metadata_scale.rows(500 if quick else 10_000),
-        "queues": lambda: queues.rows(*((2, 1.0) if quick else (20, 20.0))),
+        "queues": lambda: [
+            row
+            for nodes in (1, 3)
+            for row in queues.rows(*((2, 1.0) if quick else (18, 10.0)), nodes)
+        ],
         "planning": lambda: planning.rows(1_000 if quick else 10_000),
         "allocation": lambda: allocation.rows(*((100, 1_000) if quick else (1_000, 10_000))),
         "filters": lambda: filters.rows(20 if quick else 200),
