@@ -10,7 +10,7 @@ from tests.unit.wire.work import without_garbage_of_others
 
 MADE = 1_200_000
 """Objects that stay: those of the replicas of some 20,000 queues."""
-MOST = 40_000
+MOST_OBJECTS = 40_000
 
 
 def test_no_collection_looks_at_very_many_objects() -> None:
@@ -32,4 +32,4 @@ def test_no_collection_looks_at_very_many_objects() -> None:
             gc.set_threshold(*before)
     assert len(made) == MADE
     assert looked
-    assert max(looked) <= MOST
+    assert max(looked) <= MOST_OBJECTS
