@@ -169,6 +169,13 @@ BREAKS: Final = (
         s.changes_put_versions_off,
         Directed(ROLES + "test_q11_a_version_is_reached_though_changes_never_end"),
     ),
+    Break(
+        "Q11",
+        s.new_queues_hold_up_versions,
+        Directed(
+            ROLES + "test_q11_queues_that_are_yet_to_be_opened_keep_no_version_from_being_reached"
+        ),
+    ),
     Break("Q11", s.roles_change_all_at_once, Script(a_crowd_changes_hands), thorough=True),
     Break("Q11", s.answers_look_at_all_news, Script(a_crowd_appears)),
     Break("Q11", s.a_silence_of_all_fences_all, Script(a_crowd_stands_still)),

@@ -123,6 +123,11 @@ def changes_put_versions_off(patch: Patch) -> None:
     patch.setattr(ReplicaRoles, "apply", together)
 
 
+def new_queues_hold_up_versions(patch: Patch) -> None:
+    """Q11: a version counts only once all replicas that it brings are open."""
+    patch.setattr(ReplicaRoles, "_sort_out", lambda _self, names: [*names])
+
+
 def leases_from_the_answer(patch: Patch) -> None:
     """Q11: the lease counts from the arrival of the grant, not from sending the heartbeat."""
     beaten = vars(Registration)["_beaten"]
