@@ -280,7 +280,13 @@ class BrokerParts:
             SubscriptionAdminHandler(context, access, self.subscriptions, self.long_requests),
             RetryTopicMaker(context, access),
             CopySigner(context, access, self.subscriptions, self._signer, self.repair.found),
-            SurveyHandler(context, self.repair, self.subscriptions, self.pull_handler.end_of),
+            SurveyHandler(
+                context,
+                self.repair,
+                self.subscriptions,
+                self.pull_handler.end_of,
+                self.long_requests,
+            ),
         )
 
     def _order_settling(self) -> tuple[Callable[[BrokerTurn], None], ...]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from itertools import islice
 from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.replica.entry_reader import DamagedEntry, read_batches
 from logboom.nodes.replica.replica import Replica
 from logboom.nodes.replication.replica_repair import ReplicaRepair
+from logboom.nodes.requests.long_requests import LongRequests, Parts
 from logboom.nodes.subscriptions.subscription_service import SubscriptionService
 from logboom.nodes.turn import BrokerTurn, Handler, Service
 from logboom.wire.acceptor import PeerSession
@@ -30,6 +30,14 @@ from logboom.wire.survey_messages import (
 
 READ_BYTES: Final = 4 * 1024 * 1024
 """Bytes of batches after which FINDAPPENDTIMES leaves the rest to another request."""
+MOST_CURSORS: Final = 4_000
+"""Subscriptions after which a page of SURVEYQUEUES has no further queue."""
+QUEUE_UNITS: Final = 12
+"""Units of work (`LongRequests`) of a queue, …"""
+CURSOR_UNITS: Final = 8
+"""… and of each of its subscriptions."""
+WAITING_BYTES: Final = 64 * 1024
+"""What a SURVEYQUEUES takes of memory while it is carried out."""
 UNKNOWN_TIME: Final = -1
 
 EndOf = Callable[[str, int, int, BrokerTurn], int]
@@ -45,12 +53,14 @@ class SurveyHandler(Service):
         repair: ReplicaRepair,
         subscriptions: SubscriptionService,
         end_of: EndOf,
+        requests: LongRequests,
     ) -> None:
         self._acceptor = context.acceptor
         self._queues = context.queues
         self._repair = repair
         self._subscriptions = subscriptions
         self._end_of = end_of
+        self._requests = requests
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of both."""
@@ -58,49 +68,67 @@ class SurveyHandler(Service):
 
     def survey(self, peer: PeerSession, message: SurveyQueues, turn: BrokerTurn) -> None:
         """Answer with the next page of led queues."""
+        self._requests.serve(peer, message, self._surveyed(peer, message), WAITING_BYTES, turn)
+
+    def _surveyed(self, peer: PeerSession, message: SurveyQueues) -> Parts:
+        """Answer with a page, which ends early where queues have many subscriptions."""
+        turn = yield 0
         limit = min(max(1, message.limit), MAX_SURVEYED)
         sight = self._acceptor.authorizer.sight(peer)
         led = self._queues.led
         keys = sorted(led)
-        begin = bisect_right(keys, tuple(message.after))
-        shown = (key for key in keys[begin:] if sight is None or sight.topic(led[key].topic))
-        page = list(islice(shown, limit))
-        reached = page[-1] if next(shown, None) is not None else None
-        found = [each for key in page if (each := self._queue(led[key], sight, turn)) is not None]
+        last = reached = None
+        found: list[QueueSurvey] = []
+        queues = cursors = 0
+        for key in keys[bisect_right(keys, tuple(message.after)) :]:
+            turn = yield QUEUE_UNITS
+            replica = led.get(key)
+            if replica is None or not (sight is None or sight.topic(replica.topic)):
+                continue
+            if queues >= limit or cursors >= MOST_CURSORS:
+                reached = last
+                break
+            last, queues = key, queues + 1
+            try:
+                end = self._end_of(replica.topic, replica.queue, replica.topic_id, turn)
+            except LogboomError:
+                continue
+            told: list[CursorSurvey] = []
+            for name in self._subscriptions.names(replica):
+                turn = yield CURSOR_UNITS
+                cursor = self._cursor(replica, name, sight, end)
+                if cursor is not None:
+                    told.append(cursor)
+            cursors += len(told)
+            found.append(
+                QueueSurvey(
+                    replica.topic_id,
+                    replica.queue,
+                    replica.start,
+                    end,
+                    replica.size,
+                    told,
+                    replica.topic,
+                    max(0, replica.append_time_ms - turn.now.wall_ms),
+                )
+            )
         turn.answer(peer.address, QueuesSurveyed(message.id, found, reached))
 
-    def _queue(self, replica: Replica, sight: Sight | None, turn: BrokerTurn) -> QueueSurvey | None:
-        """Return what is told of a queue; None if its end is not certain."""
-        try:
-            end = self._end_of(replica.topic, replica.queue, replica.topic_id, turn)
-        except LogboomError:
+    def _cursor(
+        self, replica: Replica, name: str, sight: Sight | None, end: int
+    ) -> CursorSurvey | None:
+        """Return what is told of a subscription, or None."""
+        if sight is not None and not sight.subscription(replica.topic, name):
             return None
-        return QueueSurvey(
-            replica.topic_id,
-            replica.queue,
-            replica.start,
-            end,
-            replica.size,
-            self._cursors(replica, sight, end),
-            replica.topic,
-            max(0, replica.append_time_ms - turn.now.wall_ms),
-        )
-
-    def _cursors(self, replica: Replica, sight: Sight | None, end: int) -> list[CursorSurvey]:
-        found: list[CursorSurvey] = []
-        for name in self._subscriptions.names(replica):
-            if sight is not None and not sight.subscription(replica.topic, name):
-                continue
-            served = self._subscriptions.served.get((replica.key, name))
-            if served is not None:
-                dispatcher = served.dispatcher
-                acks, held, consumers = dispatcher.acks, dispatcher.unacked, sorted(served.sessions)
-            elif name in replica.cursors.cursors and not replica.cursors.behind:
-                acks, held, consumers = replica.cursors.cursors[name].acks, 0, []
-            else:
-                continue  # It is not complete here yet.
-            found.append(CursorSurvey(name, acks.floor, acks.unacked(end), held, consumers))
-        return found
+        served = self._subscriptions.served.get((replica.key, name))
+        if served is not None:
+            dispatcher = served.dispatcher
+            acks, held, consumers = dispatcher.acks, dispatcher.unacked, sorted(served.sessions)
+        elif name in replica.cursors.cursors and not replica.cursors.behind:
+            acks, held, consumers = replica.cursors.cursors[name].acks, 0, []
+        else:
+            return None  # It is not complete here yet.
+        return CursorSurvey(name, acks.floor, acks.unacked(end), held, consumers)
 
     def find_times(self, peer: PeerSession, message: FindAppendTimes, turn: BrokerTurn) -> None:
         """Answer with the append times of batches."""

@@ -12,11 +12,18 @@ import pytest
 from logboom.wire.batch import encode_batch
 from logboom.wire.subscription_messages import (
     DescribeSubscriptions,
+    Subscribe,
     SubscriptionConfig,
     SubscriptionsDescribed,
     SubscriptionType,
 )
-from logboom.wire.survey_messages import MAX_PLACES, AppendTimesFound, FindAppendTimes
+from logboom.wire.survey_messages import (
+    MAX_PLACES,
+    AppendTimesFound,
+    FindAppendTimes,
+    QueuesSurveyed,
+    SurveyQueues,
+)
 from tests.unit.nodes.requests.test_time_lookups import asking
 from tests.unit.nodes.rig import Rig, batch, produce
 from tests.unit.nodes.subscriptions.test_settlement_queue import HELD, holding
@@ -34,11 +41,11 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def restarted(rig: Rig) -> Rig:
+def restarted(rig: Rig, queues: int = 1) -> Rig:
     """The same broker with nothing but its log."""
     rig.settle()
     again = Rig(rig.storage, incarnation="two")
-    again.lead(epoch=2)
+    again.lead(epoch=2, queues=queues)
     again.settle()
     return again
 
@@ -145,6 +152,43 @@ def test_what_nobody_uses_is_described_without_being_served() -> None:
     assert (state.acked, state.again) == ([(1, 3)], [(5, 1)])
     assert (state.kind, state.consumers, state.config) == ("", [], None)
     assert not again.broker.parts.subscriptions.served
+
+
+def test_a_survey_of_many_subscriptions_makes_no_turn_last() -> None:
+    queues, names = 100, 100
+    rig = Rig()
+    rig.lead(queues=queues)
+    reader = rig.client("reader")
+    for queue in range(queues):
+        where = [("flights", queue, f"s{name}", "one", 1, SHARED) for name in range(names)]
+        rig.turn(*asking(reader, *[Subscribe(0, 30_000, *each) for each in where]))
+    rig = restarted(rig, queues)
+    client = rig.client("asker")
+    found: dict[tuple[int, int], int] = {}
+
+    def begin() -> Callable[[], bool]:
+        events = asking(client, SurveyQueues(0, 30_000, (-1, -1)))
+        found.clear()
+
+        def turn() -> bool:
+            rig.turn(*events)
+            events.clear()
+            if not client.replies:
+                return True
+            answer = client.answer()
+            assert isinstance(answer, QueuesSurveyed)
+            found.update({(each.topic_id, each.queue): len(each.cursors) for each in answer.queues})
+            if answer.reached is None:
+                return False
+            events.extend(asking(client, SurveyQueues(0, 30_000, answer.reached)))
+            return True
+
+        return turn
+
+    gc.collect()
+    gc.freeze()
+    assert longest_ms(begin, MOST_MS) <= MOST_MS
+    assert found == {(1, queue): names for queue in range(queues)}
 
 
 @pytest.mark.parametrize("size", [100, 40_000, 2 << 20, 7 << 20])

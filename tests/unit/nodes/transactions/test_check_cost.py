@@ -17,7 +17,7 @@ from logboom.wire.transactions import (
 )
 from tests.unit.nodes.requests.test_time_lookups import asking
 from tests.unit.nodes.rig import Peer, Rig
-from tests.unit.nodes.transactions.test_undecided import alone, of, park
+from tests.unit.nodes.transactions.transactions_rig import alone, of, park
 from tests.unit.wire.work import longest_ms, without_garbage_of_others
 
 MOST_MS: Final = 10.0
