@@ -203,6 +203,8 @@ MOVED: Final[Mapping[str, str]] = {
     "tests.sim.api_client.BATCH_BYTES": "tests.sim.cast.api_client.BATCH_BYTES",
     "tests.sim.api_client.SHARE_BYTES": "tests.sim.cast.api_client.SHARE_BYTES",
     "tests.sim.process.TURN_EVENTS": "tests.sim.world.process.TURN_EVENTS",
+    NODES + "subscriptions.settlement_queue.PEER_UNITS": NODES
+    + "requests.long_requests.PEER_UNITS",
 }
 """Where a constant is now, if not where it was: its dice keep the name, so that seeds stay what they
 were."""
