@@ -239,6 +239,8 @@ class LogTrimmer:
         self._checked_at = float("-inf")
         """When the last check began."""
         self._to_trim: list[QueueKey] = []
+        self._copying = False
+        """Compaction has not copied all that it keeps of the queue that is trimmed now."""
 
     def step(self, turn: BrokerTurn) -> None:
         """Check the next queues, if it is time."""
@@ -253,7 +255,8 @@ class LogTrimmer:
             if replica is None or replica.damage is not None:
                 continue
             more = self._forget_tombstones(replica, turn)
-            if self._trim(replica, turn) or more:
+            self._copying = False
+            if self._trim(replica, turn) or more or self._copying:
                 self._to_trim.append(key)
 
     def _forget_tombstones(self, replica: Replica, turn: BrokerTurn) -> bool:
@@ -339,10 +342,10 @@ class LogTrimmer:
         if record is None:
             return None
         try:
-            room = self._compactor.make_room(replica, record.start, turn)
+            room, self._copying = self._compactor.make_room(replica, record.start, turn)
             if room < record.start:
                 record = reckon(room) if room > replica.start else None
-            if record is None or not self._compactor.keep(replica, record.start, turn):
+            if record is None:
                 return None
         except DataDamaged as error:
             self._compactor.broken(replica, error, turn)

@@ -53,6 +53,7 @@ CONSTANTS: Final[Mapping[str, tuple[int, ...]]] = {
     NODES + "compaction.copies.PAGE_MESSAGES": FEW,
     NODES + "compaction.copies.WINDOW_BYTES": BYTES,
     NODES + "compaction.copies.WINDOW_MESSAGES": FEW,
+    NODES + "compaction.survivor_copies.TURN_UNITS": FEW,
     NODES + "disk.opening.TAIL_BYTES": BYTES,
     NODES + "disk.opening.TAIL_ENTRIES": FEW,
     NODES + "groups.coordinator.EXPIRED_AT_ONCE": FEW,
@@ -136,9 +137,8 @@ MOVED: Final[Mapping[str, str]] = {
     NODES + "compaction.compacting.TURN_UNITS": NODES + "compaction.compactor.TURN_UNITS",
     NODES + "compaction.copies.PAGE_BYTES": NODES + "compaction.survivor_copies.PAGE_BYTES",
     NODES + "compaction.copies.PAGE_MESSAGES": NODES + "compaction.survivor_copies.PAGE_MESSAGES",
-    NODES + "compaction.copies.WINDOW_BYTES": NODES + "compaction.survivor_copies.WINDOW_BYTES",
-    NODES + "compaction.copies.WINDOW_MESSAGES": NODES
-    + "compaction.survivor_copies.WINDOW_MESSAGES",
+    NODES + "compaction.copies.WINDOW_BYTES": NODES + "replica.compaction_update.COPY_BYTES",
+    NODES + "compaction.copies.WINDOW_MESSAGES": NODES + "replica.compaction_update.COPY_MESSAGES",
     NODES + "disk.opening.TAIL_BYTES": NODES + "log.recovery.TAIL_BYTES",
     NODES + "disk.opening.TAIL_ENTRIES": NODES + "log.recovery.TAIL_ENTRIES",
     NODES + "groups.coordinator.EXPIRED_AT_ONCE": NODES

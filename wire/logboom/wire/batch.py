@@ -114,6 +114,7 @@ def encode_batch(
     producer_id: int = NO_PRODUCER,
     producer_epoch: int = NO_PRODUCER,
     base_sequence: int = NO_PRODUCER,
+    lz4_speed: int = 1,
 ) -> bytes:
     """Encode a batch with an empty stamped head.
 
@@ -122,6 +123,7 @@ def encode_batch(
         tags: one per message, or one text for all.
         timestamps_ms: message times, or one for all; None means `now_ms` for all.
         codec: "none", "lz4" or "zstd"; a body that would not shrink is stored plain.
+        lz4_speed: see `compression.compress`.
 
     Raises:
         InvalidRequest: no messages, columns of unequal length, a wrong type, or TOO_LARGE.
@@ -148,7 +150,7 @@ def encode_batch(
         columns.append(pack_timestamps(times))
         first_ms, max_ms = times[0], max(times)
     producer = (producer_id, producer_epoch, base_sequence)
-    return assemble(columns, count, codec_for(codec), producer, (first_ms, max_ms))
+    return assemble(columns, count, codec_for(codec), producer, (first_ms, max_ms), lz4_speed)
 
 
 def assemble(
@@ -157,12 +159,14 @@ def assemble(
     codec: Codec,
     producer: tuple[int, int, int],
     times: tuple[int, int],
+    lz4_speed: int = 1,
 ) -> bytes:
     """Return the whole entry: head and body, with the body's pieces joined once.
 
     Args:
         producer: Its id, epoch and base sequence.
         times: Message times in ms, of the first message and the greatest.
+        lz4_speed: see `compression.compress`.
     """
     parts: list[bytes] = []
     attributes = tags = keys = 0
@@ -175,7 +179,7 @@ def assemble(
     check_body_length(plain_length)
     stored_length = plain_length
     if codec is not Codec.NONE:
-        stored = compress(codec, b"".join(parts))
+        stored = compress(codec, b"".join(parts), lz4_speed)
         if len(stored) < plain_length:
             parts, stored_length = [stored], len(stored)
             attributes |= codec

@@ -67,7 +67,7 @@ def read_survivors(
         if found is None:
             at = edge
             break
-        held = _batch_over(replica, rows, found, limit)
+        held = batch_over(replica, rows, found, limit)
         if held is None or (batches and size + len(held[0]) > max_bytes):
             at = found
             break
@@ -87,7 +87,7 @@ def read_survivors(
     return CompactedBatches(batches, shown, at, messages)
 
 
-def _batch_over(
+def batch_over(
     replica: Replica, rows: CompactionRows, offset: int, limit: Position
 ) -> tuple[bytes, BatchHead] | None:
     """Find the batch that contains a survivor; None if the store does not show it yet."""

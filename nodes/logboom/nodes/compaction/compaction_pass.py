@@ -25,6 +25,8 @@ from logboom.wire.head import KIND_AT, Attribute, BatchHead
 
 ENTRY_COST: Final = 4
 """Minimum number of messages for which an entry counts."""
+BLOCK_COST: Final = 12
+"""Number of messages for which each block counts in which something is superseded."""
 KEY_UNIT_BITS: Final = 12
 """A key counts as another message for each 4 KiB."""
 
@@ -92,13 +94,7 @@ def _take(
         return 0, True
     if columns is None:
         return spent, False
-    keys: list[bytes | None] = []
-    while spent < max(1, units) and first + len(keys) < head.count:
-        key = columns.key(first + len(keys))
-        keys.append(key)
-        spent += 1 if key is None else 1 + (len(key) >> KEY_UNIT_BITS)
-    _enter_all(changes, compaction.reach, keys, replica.start)
-    stop = first + len(keys)
+    spent, stop = _enter_some(replica, changes, columns, first, spent, max(1, units))
     if stop == head.count:
         compaction.opened = None
         return spent, True
@@ -121,21 +117,36 @@ def _opened(
     return opened.open(units), opened.columns
 
 
-def _enter_all(
-    changes: CompactionUpdate, start: int, keys: list[bytes | None], log_start: int
-) -> None:
-    """Enter messages with these keys, from offset `start` on."""
-    survivors = 0
+def _enter_some(
+    replica: Replica,
+    changes: CompactionUpdate,
+    columns: Columns,
+    first: int,
+    spent: int,
+    units: int,
+) -> tuple[int, int]:
+    """Enter messages of a batch from `first` on; return the cost, and where the next step begins."""
+    compaction = replica.compaction
+    start = columns.base_offset + first
+    # Of what is superseded below, there are copies.
+    kept = max(replica.start, compaction.kept)
+    survivors, place = 0, 0
     latest: dict[bytes, int] = {}
-    for place, key in enumerate(keys):
+    while spent < units and first + place < columns.count:
+        key = columns.key(first + place)
+        before = changes.touched
+        spent += 1
         if key is None:
             survivors |= 1 << place
         else:
+            survivors &= ~(1 << latest.get(key, place))
             latest[key] = place
-    for key, place in latest.items():
-        if changes.enter(key, start + place, log_start):
-            survivors |= 1 << place
-    changes.set_bits(start, survivors, len(keys))
+            if changes.enter(key, start + place, kept):
+                survivors |= 1 << place
+            spent += (len(key) >> KEY_UNIT_BITS) + BLOCK_COST * (changes.touched - before)
+        place += 1
+    changes.set_bits(start, survivors, place)
+    return spent, first + place
 
 
 def _again(replica: Replica, changes: CompactionUpdate, units: int) -> int:

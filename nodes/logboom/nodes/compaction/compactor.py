@@ -20,10 +20,13 @@ from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.turn import LOOKED_PER_STEP, BrokerTurn, Figures, Service
 from logboom.wire.errors import DataDamaged
 
-TURN_UNITS: Final = 256
-"""Approximate number of messages that one turn processes, at some 20 µs each."""
+TURN_UNITS: Final = 160
+"""Approximate number of messages that one turn processes, at some 20 µs each, and twice that if copies
+have to be found."""
 PASS_INTERVAL_S: Final = 0.1
 """Seconds between two passes over a queue that is up to date: larger steps cost less."""
+LEFT_S: Final = 1.0
+"""Seconds after which a queue that was being copied is left for another one."""
 
 
 class Compactor(Service):
@@ -55,7 +58,11 @@ class Compactor(Service):
         self._turn: BrokerTurn | None = None
         """The last turn that made copies."""
         self._copied = 0
-        """Bytes of batches that this turn read for copies."""
+        """Messages that this turn has copied."""
+        self._copier: Replica | None = None
+        """The queue of which survivors were copied last, and …"""
+        self._copied_at = float("-inf")
+        """… when that was."""
         for replica in self._queues:
             self.moved(replica)
 
@@ -167,41 +174,50 @@ class Compactor(Service):
             return
         self.moved(replica)
 
-    def make_room(self, replica: Replica, until: int, turn: BrokerTurn) -> int:
-        """Return how far retention may remove now, if it is to remove everything before `until`.
+    def make_room(self, replica: Replica, until: int, turn: BrokerTurn) -> tuple[int, bool]:
+        """Copy survivors that retention is about to remove, if it is to remove all before `until`.
+
+        Return how far it may remove now, and whether to ask again in the next turn.
 
         Raises:
+            DamagedBatch: a batch is malformed.
             DataDamaged: see `broken`.
         """
         compaction = replica.compaction
         if not compaction.on:
             waits = replica.leader_compacts and replica.leading is None
-            return replica.start if waits else until
+            return (replica.start if waits else until), False
         until = min(until, compaction.reach)
         lacking = compaction.lacks is not None and replica.leading is None
         if lacking or until <= replica.start:
-            return replica.start
+            return replica.start, False
+        before = compaction.kept
+        if before < until and not self._may_copy(replica, turn):
+            return max(replica.start, before), True
+        if before < until:
+            left = compact_copies.TURN_UNITS - self._copied
+            self._copied += compact_copies.copy_survivors(
+                replica, self._queues.storage, turn.writes, until, turn.now.wall_ms, left
+            )
+            self._copier, self._copied_at = replica, turn.mono
+        kept = compaction.kept
+        return max(replica.start, min(until, kept)), before < kept < until or (
+            kept < until and compaction.copying is not None
+        )
+
+    def _may_copy(self, replica: Replica, turn: BrokerTurn) -> bool:
+        """Return True if this turn has room for copies of a queue, and no other one's batch is open."""
         if self._turn is not turn:
             self._turn, self._copied = turn, 0
-        if self._copied >= compact_copies.WINDOW_BYTES:
-            return replica.start
-        room, size = compact_copies.window(replica, self._queues.storage, until)
-        self._copied += size
-        return room
-
-    def keep(self, replica: Replica, until: int, turn: BrokerTurn) -> bool:
-        """Copy survivors before `until`, which retention is about to remove; True if it may.
-
-        Raises:
-            DataDamaged: see `broken`.
-        """
-        compaction = replica.compaction
-        if not compaction.on:
-            return True
-        storage = self._queues.storage
-        return compaction.may_stage(turn.writes) and compact_copies.stage_survivors(
-            replica, storage, turn.writes, until, turn.now.wall_ms
-        )
+        last = self._copier
+        if last is not None and last is not replica and last.compaction.copying is not None:
+            if turn.mono < self._copied_at + LEFT_S:
+                return False
+            # It is not asked for any more, and begins with this batch again.
+            last.compaction.copying = None
+        if self._copied >= compact_copies.TURN_UNITS:
+            return False
+        return replica.compaction.may_stage(turn.writes)
 
     def forget_tombstones(self, replica: Replica, turn: BrokerTurn) -> bool:
         """Remove tombstones that were kept long enough after the log; True if there may be more.

@@ -12,78 +12,116 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from logboom.nodes.compaction.compacted_reader import read_survivors
+from logboom.nodes.compaction.compacted_reader import batch_over, read_survivors
 from logboom.nodes.log.keys import queue_key
 from logboom.nodes.log.storage import Storage, WriteSet
 from logboom.nodes.replica.compaction_rows import (
+    drop_copies,
     offset_key,
     offset_of,
     put_tombstones,
     tombstones_key,
 )
-from logboom.nodes.replica.compaction_update import CompactionUpdate, check_copy, copy_at
+from logboom.nodes.replica.compaction_state import OpenedBatch
+from logboom.nodes.replica.compaction_update import (
+    COPY_BYTES,
+    CompactionUpdate,
+    check_copy,
+    copy_at,
+    is_small,
+    part_end,
+)
 from logboom.nodes.replica.offset_set import offsets_of
 from logboom.nodes.replica.replica import Replica
 from logboom.wire.batch import open_batch, validate_batch
+from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch
 from logboom.wire.frames import Frame
 from logboom.wire.head import Attribute, BatchHead
 
-WINDOW_BYTES: Final = 16 * 1024 * 1024
-"""Approximate bytes of batches that one call copies; at least one batch."""
-WINDOW_MESSAGES: Final = 65_536
-"""Approximate number of survivors that one call examines."""
+TURN_UNITS: Final = 512
+"""Approximate number of messages that one turn copies or forgets, at some 10 µs each."""
+SMALL_COST: Final = 16
+"""What a small batch costs, which is copied as it is, …"""
+COST_BITS: Final = 10
+"""… beside one for each KiB."""
 PAGE_BYTES: Final = 1024 * 1024
 """Approximate bytes of copies in one answer to a follower; at least one copy."""
-PAGE_MESSAGES: Final = 2_048
+PAGE_MESSAGES: Final = 256
 """Maximum number of survivors in one answer."""
 COPIES: Final = 8
-"""Copies from which one call removes tombstones."""
+"""Copies from which one call removes tombstones, at most."""
 
 
-def window(replica: Replica, storage: Storage, until: int) -> tuple[int, int]:
-    """Return how far one call of `stage_survivors` may go, and the bytes that it will read.
+def copy_survivors(
+    replica: Replica, storage: Storage, writes: WriteSet, until: int, now_ms: int, units: int
+) -> int:
+    """Stage copies of survivors from `CompactionState.kept` to before `until`, and raise it.
 
-    `until` is where retention is to remove up to.
+    Return the cost, in messages, which is about `units`; less if nothing is left to do now.
 
     Raises:
         DamagedEntry, DataDamaged: as `read_survivors`.
+        DamagedBatch: a batch is malformed.
     """
+    compaction, ids = replica.compaction, replica.key
+    changes = CompactionUpdate(storage, ids)
+    keeps = compaction.keeps_tombstones_ms > 0
     # Compacted messages are below the HW, and therefore readable.
     limit = min(replica.hw, replica.written)
-    found = read_survivors(
-        replica, storage, replica.start, until, limit, WINDOW_BYTES, WINDOW_MESSAGES
-    )
-    return min(until, found.next_offset), sum(map(len, found.batches))
-
-
-def stage_survivors(
-    replica: Replica, storage: Storage, writes: WriteSet, until: int, now_ms: int
-) -> bool:
-    """Stage copies of the survivors between the log's start and `until`, at which a batch ends.
-
-    Return False, with nothing staged, if some of them cannot be read yet.
-
-    Raises:
-        DamagedEntry, DataDamaged: as `read_survivors`.
-    """
-    changes = CompactionUpdate(storage, replica.key)
-    at, limit = replica.start, min(replica.hw, replica.written)
-    while at < until:
-        found = read_survivors(replica, storage, at, until, limit, WINDOW_BYTES, 0)
-        if found.next_offset <= at:
-            return False
-        at = found.next_offset
-        for batch in found.batches:
-            head = validate_batch(batch)
-            if _forget_mortal(
-                changes, batch, head, keeps=replica.compaction.keeps_tombstones_ms > 0
-            ):
-                put_tombstones(writes, replica.key, now_ms, head.base_offset)
-            changes.copy(head.base_offset, head, batch)
-    changes.stage(writes)
-    replica.compaction.stage(writes)
-    return True
+    at, spent = max(compaction.kept, replica.start), 0
+    while at < until and spent < units:
+        opened = compaction.copying
+        if opened is None or at < opened.base:
+            found = changes.following(at, until)
+            if found is None:
+                drop_copies(writes, ids, at, until)
+                at = until
+                break
+            held = batch_over(replica, changes, found, limit)
+            if held is None:
+                break
+            batch, head = held[0], validate_batch(held[0])
+            base = head.base_offset
+            if head.next_offset > until:
+                break  # The pass is in the middle of it, or it is not to be removed.
+            if at < base:
+                drop_copies(writes, ids, at, base)
+            if not head.has(Attribute.KEYS):
+                changes.clear_all(base, head.count)
+                spent += SMALL_COST
+                at = head.next_offset
+                continue
+            if is_small(head):
+                spent += SMALL_COST + (head.count >> 1) + (len(batch) >> COST_BITS)
+                if _forget_mortal(changes, batch, head, keeps=keeps):
+                    put_tombstones(writes, ids, now_ms, base)
+                changes.copy(base, head, batch)
+                at = head.next_offset
+                continue
+            opened = compaction.copying = OpenedBatch(head, batch)
+            # Parts begin where they began before a restart.
+            at = base
+        spent += opened.open(units - spent)
+        columns = opened.columns
+        if columns is None:
+            break
+        first = at - opened.base
+        stop, size = part_end(columns, first)
+        if spent and size > COPY_BYTES:
+            break  # It takes a turn of its own.
+        if _forget_some(changes, columns, first, stop, keeps=keeps):
+            put_tombstones(writes, ids, now_ms, at)
+        changes.copy_part(columns, first, stop)
+        spent += stop - first + (size >> COST_BITS)
+        at = opened.base + stop
+        if stop == columns.count:
+            compaction.copying = None
+    compaction.kept = at
+    if spent:
+        changes.stage(writes)
+        compaction.stage(writes)
+    return spent
 
 
 def _forget_mortal(
@@ -94,12 +132,18 @@ def _forget_mortal(
     Args:
         keeps: whether tombstones are kept for a while; True is returned if there are any.
     """
-    if head.has(Attribute.KEYS) and not head.has(Attribute.NULL_KEYS | Attribute.NULL_VALUES):
+    if not head.has(Attribute.NULL_KEYS | Attribute.NULL_VALUES):
         return False
+    return _forget_some(changes, open_batch(batch, head), 0, head.count, keeps=keeps)
+
+
+def _forget_some(
+    changes: CompactionUpdate, columns: Columns, first: int, stop: int, *, keeps: bool
+) -> bool:
+    """Do so with the messages from `first` to before `stop` of a batch."""
     kept = False
-    base = head.base_offset
-    columns = open_batch(batch, head)
-    for offset in offsets_of(changes.bits(base, head.next_offset), base):
+    base = columns.base_offset
+    for offset in offsets_of(changes.bits(base + first, base + stop), base + first):
         key = columns.key(offset - base)
         if key is None:
             changes.clear(offset, 0)
@@ -126,9 +170,12 @@ def forget_tombstones(replica: Replica, storage: Storage, writes: WriteSet, now_
         if due_ms >= 0
         else []
     )
+    spent = 0
     for row in found:
-        _forget_in_copy(changes, offset_of(row), replica.start)
+        spent += _forget_in_copy(changes, offset_of(row), replica.start)
         writes.delete("compact", row)
+        if spent >= TURN_UNITS // 2:
+            break
     # The clock was ahead when these were copied: their time begins now.
     first, last = tombstones_key(ids, now_ms + 1), queue_key(*ids, b"u")
     ahead = [key for key, _ in islice(storage.scan("compact", first, last), COPIES)]
@@ -141,10 +188,13 @@ def forget_tombstones(replica: Replica, storage: Storage, writes: WriteSet, now_
     return bool(found)
 
 
-def _forget_in_copy(changes: CompactionUpdate, base: int, log_start: int) -> None:
-    """Remove the tombstones of a copy, unless they or the copy were superseded before."""
+def _forget_in_copy(changes: CompactionUpdate, base: int, log_start: int) -> int:
+    """Remove the tombstones of a copy, unless they or the copy were superseded before.
+
+    Return how many messages were looked at.
+    """
     if changes.copied(base) is None:
-        return
+        return 1
     batch, head = copy_at(changes, base)
     columns = open_batch(batch, head)
     for offset in offsets_of(changes.bits(base, head.next_offset), base):
@@ -153,6 +203,7 @@ def _forget_in_copy(changes: CompactionUpdate, base: int, log_start: int) -> Non
             changes.clear(offset, log_start)
             if changes.latest(key) == offset:
                 changes.forget(key)
+    return head.count
 
 
 def check_copies(replica: Replica, storage: Storage, offset: int, room: int) -> tuple[int, int]:
@@ -265,5 +316,14 @@ def _take_one(
             else:
                 changes.set_bits(offset, 1, 1)
                 kept |= ends
-    changes.copy(base, head, batch)
+    if is_small(head):
+        changes.copy(base, head, batch)
+        return kept
+    # Earlier versions made copies of any size.
+    first = 0
+    while first < head.count:
+        stop, _ = part_end(columns, first)
+        if live >> first & ((1 << (stop - first)) - 1):
+            changes.copy_part(columns, first, stop)
+        first = stop
     return kept

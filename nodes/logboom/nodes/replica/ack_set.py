@@ -7,12 +7,14 @@ are (see `offset_set`).
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Final
 
-from logboom.nodes.replica.offset_set import BLOCK, BLOCK_BITS, OffsetSet, Span
+from logboom.nodes.replica.offset_set import BLOCK, BLOCK_BITS, OffsetSet, Span, offsets_of
 
 _ALL: Final = (1 << BLOCK) - 1
+_RUN: Final = struct.Struct("<HH")
 
 
 class AckSet:
@@ -153,9 +155,5 @@ def _run_count(bits: int) -> int:
 
 
 def _runs(bits: int) -> bytes:
-    block = OffsetSet()
-    block.add_bits(0, bits)
-    return b"".join(
-        start.to_bytes(2, "little") + (stop - 1).to_bytes(2, "little")
-        for start, stop in block.spans()
-    )
+    firsts, lasts = offsets_of(bits & ~(bits << 1)), offsets_of(bits & ~(bits >> 1))
+    return b"".join(map(_RUN.pack, firsts, lasts))

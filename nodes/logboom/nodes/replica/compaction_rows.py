@@ -246,3 +246,14 @@ def drop_copy(writes: WriteSet, ids: Ids, base: int) -> None:
     """Stage the removal of a copy."""
     writes.delete("compact", offset_key(ids, b"n", base))
     writes.delete("compact", offset_key(ids, b"m", base))
+
+
+def drop_copies(writes: WriteSet, ids: Ids, start: int, stop: int) -> None:
+    """Stage the removal of all copies that begin from `start` to before `stop`.
+
+    There are some if they were made before a restart, and all in them was superseded after it.
+    """
+    for letter in (b"m", b"n"):
+        writes.delete_range(
+            "compact", offset_key(ids, letter, start), offset_key(ids, letter, stop)
+        )

@@ -29,7 +29,7 @@ class OpenedBatch:
 
     def __init__(self, head: BatchHead, batch: bytes) -> None:
         self.base: Final = head.base_offset
-        self.cost: Final = 1 + (head.count >> 9) + (min(head.plain_length, STEP_BYTES) >> 13)
+        self.cost: Final = 1 + (head.count >> 9) + (min(head.plain_length, STEP_BYTES) >> 12)
         """What a step costs, in messages that the pass processes."""
         self.columns: Columns | None = None
         """None: not open yet."""
@@ -67,6 +67,11 @@ class CompactionState:
         """Where the entry that contains `reach` begins, once it was searched for."""
         self.opened: OpenedBatch | None = None
         """The batch that the last step did not finish."""
+        self.kept = 0
+        """Survivors of the log before this offset have been copied, for retention. It begins at the
+        log's start again when the process does."""
+        self.copying: OpenedBatch | None = None
+        """The batch of which some survivors have been copied."""
         self.keeps_tombstones_ms = DELETE_RETENTION_MS
         """How long a tombstone is kept after the log (`delete_retention_ms` of the topic)."""
         self._staged: WriteSet | None = None
@@ -104,9 +109,13 @@ class CompactionState:
             writes, self.ids, CompactionCheckpoint(self.reach, self.lacks)
         )
 
+    def _begin_again(self) -> None:
+        self.at = self.opened = self.copying = None
+        self.kept = 0
+
     def _wipe(self, writes: WriteSet) -> None:
         self._staged = writes
-        self.at = self.opened = None
+        self._begin_again()
         writes.delete_range("compact", queue_key(*self.ids), queue_end(*self.ids))
 
     def begin(self, writes: WriteSet, log_start: int, *, leads: bool) -> None:
@@ -134,7 +143,7 @@ class CompactionState:
 
         Only an unclean election or damage truncates below the HW.
         """
-        self.at = self.opened = None
+        self._begin_again()
         if self.on and end.offset < self.reach:
             self.rebuild(writes, storage, log_start)
 
@@ -153,7 +162,7 @@ class CompactionState:
             if within
             else 0
         )
-        self.at = self.opened = None
+        self._begin_again()
         first, last = queue_key(*self.ids, b"k"), queue_key(*self.ids, b"l")
         writes.delete_range("compact", first, last)
         first, last = offset_key(self.ids, b"b", number), queue_key(*self.ids, b"c")

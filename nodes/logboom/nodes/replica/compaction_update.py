@@ -9,12 +9,18 @@ from logboom.nodes.replica import compaction_rows
 from logboom.nodes.replica.compaction_rows import CompactionRows, CopyInfo, Ids
 from logboom.nodes.replica.offset_set import BLOCK, BLOCK_BITS, offsets_of, pieces
 from logboom.wire.batch import BatchHead, encode_batch, open_batch, stamp, validate_batch
+from logboom.wire.columns import Columns
 from logboom.wire.compression import Codec
 from logboom.wire.errors import DamagedBatch, DataDamaged
 from logboom.wire.head import Attribute
 
-MOST_THINNED: Final = 8
+MOST_THINNED: Final = 2
 """Copies that one turn rewrites at most; others shrink when they lose their next survivor."""
+COPY_MESSAGES: Final = 256
+"""Messages of one copy, …"""
+COPY_BYTES: Final = 256 * 1024
+"""… and about its bytes, unless one message has more. Larger batches are copied in parts, since a copy
+is made, rewritten and searched at once."""
 
 
 class CompactionUpdate(CompactionRows):
@@ -27,8 +33,15 @@ class CompactionUpdate(CompactionRows):
         self._latest: dict[bytes, int | None] = {}
         self._copies: dict[int, tuple[CopyInfo, bytes]] = {}
         """New copies, by their first offsets."""
+        self._emptied: set[int] = set()
+        """First offsets of copies that there must not be."""
         self._thinner: set[int] = set()
         """First offsets of copies that lost survivors."""
+
+    @property
+    def touched(self) -> int:
+        """How many blocks have changed."""
+        return len(self._changed)
 
     def latest(self, key: bytes) -> int | None:
         """See `CompactionRows.latest`."""
@@ -61,6 +74,12 @@ class CompactionUpdate(CompactionRows):
             if found is not None:
                 self._thinner.add(found[0])
 
+    def clear_all(self, start: int, count: int) -> None:
+        """Note that none of these messages, of which there is no copy, survives."""
+        for number, at, length in pieces(start, start + count):
+            self.blocks[number] = self.block(number) & ~(((1 << length) - 1) << at)
+            self._changed.add(number)
+
     def enter(self, key: bytes, offset: int, log_start: int) -> bool:
         """Enter a message that supersedes an earlier one with its key; False if a later is known."""
         known = self.latest(key)
@@ -76,12 +95,25 @@ class CompactionUpdate(CompactionRows):
         self._latest[key] = None
 
     def copy(self, base: int, head: BatchHead, batch: bytes) -> None:
-        """Keep the survivors of a batch after its removal from the log."""
+        """Keep the survivors of a small batch after its removal from the log."""
         live = self.bits(base, base + head.count)
+        self._put_copy(base, head.count, live, thinned(batch, head, live) if live else b"")
+
+    def copy_part(self, columns: Columns, first: int, stop: int) -> None:
+        """Keep the survivors among some messages of a large batch, as a copy of their own."""
+        start = columns.base_offset + first
+        live = self.bits(start, start + stop - first)
+        self._put_copy(start, stop - first, live, _encoded(columns, first, stop, live))
+
+    def _put_copy(self, base: int, count: int, live: int, batch: bytes) -> None:
+        self._thinner.discard(base)
+        self._copies.pop(base, None)
+        # One without survivors may have been made before a restart, when it still had some.
+        self._emptied.discard(base)
         if live:
-            copy = CopyInfo(head.count, live.bit_count())
-            self._copies[base] = (copy, thinned(batch, head, live))
-            self._thinner.discard(base)
+            self._copies[base] = (CopyInfo(count, live.bit_count()), batch)
+        else:
+            self._emptied.add(base)
 
     def stage(self, writes: WriteSet) -> None:
         """Stage all changes.
@@ -96,6 +128,8 @@ class CompactionUpdate(CompactionRows):
             compaction_rows.put_block(writes, self.ids, number, self.blocks[number])
         for key, offset in self._latest.items():
             compaction_rows.put_latest(writes, self.ids, key, offset)
+        for base in self._emptied:
+            compaction_rows.drop_copy(writes, self.ids, base)
         for base, (copy, batch) in self._copies.items():
             compaction_rows.put_copy(writes, self.ids, base, copy, batch)
 
@@ -155,19 +189,47 @@ def thinned(batch: bytes, head: BatchHead, live: int) -> bytes:
     if live.bit_count() * 2 > head.count:
         return batch
     try:
-        whole = open_batch(batch, head)
-        values: list[bytes | None] = [None] * head.count
-        keys: list[bytes | None] = [None] * head.count
-        tags: list[str | None] = [None] * head.count
-        headers: list[dict[str, bytes] | None] = [None] * head.count
-        times = [head.first_timestamp_ms] * head.count
-        for place in offsets_of(live):
-            values[place], keys[place] = whole.value(place), whole.key(place)
-            tags[place], headers[place] = whole.tag(place), whole.headers(place)
-            times[place] = whole.timestamp_ms(place)
+        return _encoded(open_batch(batch, head), 0, head.count, live)
     except DamagedBatch:
         # Stored as its producer sent it, with a malformed body.
         return batch
+
+
+def is_small(head: BatchHead) -> bool:
+    """Return True if a batch can be copied as a whole, and opened at once if it has to be."""
+    if head.count == 1 and not head.has(Attribute.NULL_KEYS | Attribute.NULL_VALUES):
+        return True
+    return head.count <= COPY_MESSAGES and head.plain_length <= COPY_BYTES
+
+
+def part_end(columns: Columns, first: int) -> tuple[int, int]:
+    """Return where the part of a large batch ends that begins with message `first`, and its bytes."""
+    size, stop = 0, min(columns.count, first + COPY_MESSAGES)
+    for at in range(first, stop):
+        size += len(columns.value(at) or b"") + len(columns.key(at) or b"")
+        if size >= COPY_BYTES:
+            return at + 1, size
+    return stop, size
+
+
+def _encoded(columns: Columns, first: int, stop: int, live: int) -> bytes:
+    """Encode messages of a batch by themselves; those that are not in `live` are empty.
+
+    Raises:
+        DamagedBatch: the body is malformed.
+    """
+    head, count = columns.head, stop - first
+    values: list[bytes | None] = [None] * count
+    keys: list[bytes | None] = [None] * count
+    tags: list[str | None] = [None] * count
+    headers: list[dict[str, bytes] | None] = [None] * count
+    times = [head.first_timestamp_ms] * count
+    for place in offsets_of(live):
+        at = first + place
+        values[place], keys[place] = columns.value(at), columns.key(at)
+        tags[place], headers[place] = columns.tag(at), columns.headers(at)
+        times[place] = columns.timestamp_ms(at)
+    size = sum(len(each) for column in (values, keys) for each in column if each is not None)
     made = encode_batch(
         values,
         keys,
@@ -175,7 +237,8 @@ def thinned(batch: bytes, head: BatchHead, live: int) -> bytes:
         headers if head.has(Attribute.HEADERS) else None,
         times if head.has(Attribute.TIMESTAMPS) else head.first_timestamp_ms,
         now_ms=head.first_timestamp_ms,
-        # Empty messages cost next to nothing when compressed.
-        codec="lz4" if head.codec is Codec.NONE else head.codec.name.lower(),
+        # Empty messages cost next to nothing when compressed. Large ones take long.
+        codec="zstd" if head.codec is Codec.ZSTD and size <= 2 * COPY_BYTES else "lz4",
+        lz4_speed=1 + 2 * size // COPY_BYTES,
     )
-    return stamp(made, head.base_offset, head.leader_epoch, head.append_time_ms)
+    return stamp(made, columns.base_offset + first, head.leader_epoch, head.append_time_ms)

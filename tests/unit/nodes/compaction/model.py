@@ -77,20 +77,32 @@ class CompactedLog(Log):
         until = min(until, replica.compaction.reach, replica.hw.offset)
         if replica.compaction.lacks is not None or until <= replica.start:
             return
-        until = min(until, compact_copies.window(replica, storage, until)[0])
+        self.copy(until)
         found = [*collect_log(replica, storage, replica.start, 1 << 30, 0).batches]
         ends = [
-            head.next_offset for head in map(validate_batch, found) if head.next_offset <= until
+            head.next_offset
+            for head in map(validate_batch, found)
+            if head.next_offset <= min(until, replica.compaction.kept)
         ]
         if not ends:
             return
         writes = WriteSet()
-        assert compact_copies.stage_survivors(replica, storage, writes, ends[-1], self.now_ms)
         size = sum(len(batch) for batch in found[len(ends) :])
         record = msgspec.structs.replace(replica.record(), start=ends[-1], size=size)
         stage_removal(writes, *replica.key, record, replica.index)
         replica.trimmed(record.start, record.size)
         self.commit(writes)
+
+    def copy(self, until: int) -> None:
+        """All that retention is to remove before an offset is copied."""
+        replica = self.replica
+        while replica.compaction.kept < until:
+            writes = WriteSet()
+            args = (replica, self.storage, writes, until, self.now_ms, 3)
+            spent = compact_copies.copy_survivors(*args)
+            self.commit(writes)
+            if not spent:
+                return  # The pass is in the middle of a batch.
 
     def forget_tombstones(self) -> None:
         """Those whose time is over are removed."""

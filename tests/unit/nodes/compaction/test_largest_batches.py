@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from logboom.nodes.compaction import survivor_copies
 from logboom.nodes.compaction.compaction_pass import advance_pass
 from logboom.nodes.compaction.compactor import TURN_UNITS
 from logboom.nodes.log.storage import WriteSet
@@ -66,6 +67,133 @@ def test_no_turn_of_the_pass_lasts(case: str) -> None:
             spent = advance_pass(log.replica, log.storage, writes, TURN_UNITS)
             log.storage.write(writes)
             return spent > 0
+
+        return turn
+
+    assert longest_ms(begin, MOST_MS) <= MOST_MS
+
+
+# ── what retention and later messages do ────────────────────────────────────────────────────────
+
+
+def kept(*batches: Batch) -> CompactedLog:
+    """A log with these batches and one more, and compacted up to its end."""
+    log = CompactedLog()
+    for batch in batches:
+        log.send(*batch)
+    log.send([b"last"], [b"v"], "none")
+    log.apply()
+    finish(log)
+    return log
+
+
+def finish(log: CompactedLog) -> None:
+    """The pass, to its end."""
+    while log.compact(1 << 30):
+        pass
+
+
+def copying(log: CompactedLog) -> Callable[[], bool]:
+    """Turns in which all but the last batch is copied."""
+    until = log.replica.end.offset - 1
+
+    def turn() -> bool:
+        writes = WriteSet()
+        args = (log.replica, log.storage, writes, until, 1, survivor_copies.TURN_UNITS)
+        assert survivor_copies.copy_survivors(*args)
+        log.storage.write(writes)
+        return log.replica.compaction.kept < until
+
+    return turn
+
+
+COPIED: Final[dict[str, Callable[[], Batch]]] = {
+    **WORST,
+    "tombstones": lambda: (keys(), [None] * LARGEST, "zstd"),
+    "no keys": lambda: ([None] * LARGEST, [b"v"] * LARGEST, "zstd"),
+    "large messages": lambda: ([b"a", b"b"], [text(SIZE // 2), text(SIZE // 2)], "zstd"),
+    "large tombstone": lambda: ([text(SIZE // 4), None], [None, b"v"], "zstd"),
+}
+
+
+@pytest.mark.parametrize("case", COPIED)
+def test_no_turn_of_copying_lasts(case: str) -> None:
+    batch = COPIED[case]()
+    assert longest_ms(lambda: copying(kept(batch)), MOST_MS) <= MOST_MS
+
+
+def test_many_batches_are_copied_in_several_turns() -> None:
+    small: Batch = (keys()[:250], [b"v" if n % 2 else None for n in range(250)], "zstd")
+    assert longest_ms(lambda: copying(kept(*[small] * 200)), MOST_MS) <= MOST_MS
+
+
+def retained(*batches: Batch) -> CompactedLog:
+    """A log whose batches were removed after they were copied."""
+    log = kept(*batches)
+    log.copy(log.replica.end.offset - 1)
+    log.expire(log.replica.end.offset - 1)
+    assert log.replica.start == log.replica.end.offset - 1
+    return log
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_no_turn_lasts_in_which_copies_are_superseded(*, shuffled: bool) -> None:
+    later = keys()
+    if shuffled:
+        random.Random(1).shuffle(later)
+
+    def begin() -> Callable[[], bool]:
+        log = retained((keys(), keys(30), "zstd"))
+        log.send(later[:8_000], [b"new"] * 8_000, "none")
+        log.apply()
+
+        def turn() -> bool:
+            writes = WriteSet()
+            spent = advance_pass(log.replica, log.storage, writes, TURN_UNITS)
+            log.storage.write(writes)
+            return spent > 0
+
+        return turn
+
+    assert longest_ms(begin, MOST_MS) <= MOST_MS
+
+
+def test_no_turn_lasts_in_which_tombstones_are_forgotten() -> None:
+    def begin() -> Callable[[], bool]:
+        log = retained((keys(), [None] * LARGEST, "zstd"))
+
+        def turn() -> bool:
+            writes = WriteSet()
+            more = survivor_copies.forget_tombstones(log.replica, log.storage, writes, 1 << 50)
+            log.storage.write(writes)
+            return more
+
+        return turn
+
+    assert longest_ms(begin, MOST_MS) <= MOST_MS
+
+
+def test_no_turn_lasts_in_which_copies_are_fetched() -> None:
+    leader = retained((keys(), keys(30), "zstd"))
+    start = leader.replica.start
+
+    def begin() -> Callable[[], bool]:
+        follower, writes = CompactedLog(), WriteSet()
+        follower.replica.trimmed(start, 0)
+        follower.replica.compaction.begin(writes, start, leads=False)
+        follower.commit(writes)
+
+        def turn() -> bool:
+            lacks = follower.replica.compaction.lacks
+            assert lacks is not None
+            page = survivor_copies.read_copy_page(
+                leader.replica, leader.storage, (lacks, start), 1 << 20
+            )
+            assert page is not None
+            writes = WriteSet()
+            survivor_copies.stage_copy_page(follower.replica, follower.storage, writes, *page, 1)
+            follower.storage.write(writes)
+            return follower.replica.compaction.lacks is not None
 
         return turn
 
