@@ -100,6 +100,7 @@ def copy_survivors(
                 at = head.next_offset
                 continue
             opened = compaction.copying = OpenedBatch(head, batch)
+            spent += len(batch) >> COST_BITS
             # Parts begin where they began before a restart.
             at = base
         spent += opened.open(units - spent)

@@ -7,13 +7,15 @@ are (see `offset_set`).
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from typing import Final
 
-from logboom.nodes.replica.offset_set import BLOCK, BLOCK_BITS, OffsetSet, Span, offsets_of
+from logboom.nodes.replica.offset_set import BLOCK, BLOCK_BITS, OffsetSet, Span
 
 _ALL: Final = (1 << BLOCK) - 1
+_ONES: Final = re.compile("1+")
 _RUN: Final = struct.Struct("<HH")
 
 
@@ -118,10 +120,8 @@ def encode_block(bits: int) -> bytes:
     plain = b"\0" + bits.to_bytes((bits.bit_length() + 7) // 8, "little")
     best = plain
     for letter, shown in ((b"\1", bits), (b"\2", bits ^ _ALL)):
-        if shown.bit_count() == 0 or _run_count(shown) * 4 < len(best):
-            packed = letter + _runs(shown)
-            if len(packed) < len(best):
-                best = packed
+        if 1 + 4 * _run_count(shown) < len(best):
+            best = letter + _runs(shown)
     return best
 
 
@@ -155,5 +155,6 @@ def _run_count(bits: int) -> int:
 
 
 def _runs(bits: int) -> bytes:
-    firsts, lasts = offsets_of(bits & ~(bits << 1)), offsets_of(bits & ~(bits >> 1))
-    return b"".join(map(_RUN.pack, firsts, lasts))
+    # A search in a text is several times as fast as shifts of a large number.
+    found = _ONES.finditer(f"{bits:b}"[::-1]) if bits else ()
+    return b"".join(_RUN.pack(run.start(), run.end() - 1) for run in found)

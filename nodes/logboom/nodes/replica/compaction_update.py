@@ -204,9 +204,12 @@ def is_small(head: BatchHead) -> bool:
 
 def part_end(columns: Columns, first: int) -> tuple[int, int]:
     """Return where the part of a large batch ends that begins with message `first`, and its bytes."""
+    found = columns.arrow_buffers()
+    ends = [each.offsets.cast("i") for each in (found.value, found.key) if each is not None]
+    begun = sum(each[first] for each in ends)
     size, stop = 0, min(columns.count, first + COPY_MESSAGES)
     for at in range(first, stop):
-        size += len(columns.value(at) or b"") + len(columns.key(at) or b"")
+        size = sum(each[at + 1] for each in ends) - begun
         if size >= COPY_BYTES:
             return at + 1, size
     return stop, size

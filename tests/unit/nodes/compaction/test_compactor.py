@@ -148,6 +148,24 @@ def test_retention_leaves_copies_and_for_a_while_tombstones() -> None:
     assert read(again) == [2, 4, 5, 7, 8]
 
 
+def test_large_batches_of_several_queues_are_copied_over_turns_before_they_go() -> None:
+    rig = Rig()
+    rig.lead(queues=2, config=SHORT)
+    client = rig.client()
+    for queue in range(2):
+        client.ask(produce(queue=queue), [keyed([b"%d" % n for n in range(3_000)])])
+        client.ask(produce(queue=queue), [keyed([b"last"])])
+    rig.settle(20.0)
+    for queue in range(2):
+        assert rig.replica(queue).start == 3_000
+        assert rig.replica(queue).compaction.copying is None
+    assert len(rows(rig, b"m")) == 2 * 12
+    found: list[int] = []
+    while len(found) < 3_001:
+        found += read(rig, found[-1] + 1 if found else 0)
+    assert found == list(range(3_001))
+
+
 def test_tombstones_are_not_kept_for_as_long_as_a_clock_was_ahead() -> None:
     rig = filled(SHORT)
     rig.wall_ms += 400 * 86_400_000

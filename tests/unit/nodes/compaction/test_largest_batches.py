@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -96,6 +97,8 @@ def finish(log: CompactedLog) -> None:
 def copying(log: CompactedLog) -> Callable[[], bool]:
     """Turns in which all but the last batch is copied."""
     until = log.replica.end.offset - 1
+    gc.collect()
+    gc.freeze()
 
     def turn() -> bool:
         writes = WriteSet()
@@ -111,7 +114,7 @@ COPIED: Final[dict[str, Callable[[], Batch]]] = {
     **WORST,
     "tombstones": lambda: (keys(), [None] * LARGEST, "zstd"),
     "no keys": lambda: ([None] * LARGEST, [b"v"] * LARGEST, "zstd"),
-    "large messages": lambda: ([b"a", b"b"], [text(SIZE // 2), text(SIZE // 2)], "zstd"),
+    "large messages": lambda: ([b"a", b"b", b"c", b"d"], [text(SIZE // 4)] * 4, "zstd"),
     "large tombstone": lambda: ([text(SIZE // 4), None], [None, b"v"], "zstd"),
 }
 
@@ -144,8 +147,10 @@ def test_no_turn_lasts_in_which_copies_are_superseded(*, shuffled: bool) -> None
 
     def begin() -> Callable[[], bool]:
         log = retained((keys(), keys(30), "zstd"))
-        log.send(later[:8_000], [b"new"] * 8_000, "none")
+        log.send(later[:4_000], [b"new"] * 4_000, "none")
         log.apply()
+        gc.collect()
+        gc.freeze()
 
         def turn() -> bool:
             writes = WriteSet()
@@ -161,6 +166,8 @@ def test_no_turn_lasts_in_which_copies_are_superseded(*, shuffled: bool) -> None
 def test_no_turn_lasts_in_which_tombstones_are_forgotten() -> None:
     def begin() -> Callable[[], bool]:
         log = retained((keys(), [None] * LARGEST, "zstd"))
+        gc.collect()
+        gc.freeze()
 
         def turn() -> bool:
             writes = WriteSet()
@@ -182,6 +189,8 @@ def test_no_turn_lasts_in_which_copies_are_fetched() -> None:
         follower.replica.trimmed(start, 0)
         follower.replica.compaction.begin(writes, start, leads=False)
         follower.commit(writes)
+        gc.collect()
+        gc.freeze()
 
         def turn() -> bool:
             lacks = follower.replica.compaction.lacks
