@@ -407,6 +407,7 @@ class ReplicaRoles(Service):
             replica.windows.cut(replica.end)
             replica.parked.rewind()
             self._queues.led[replica.key] = replica
+            self._queues.led_changed(replica)
             self._stats.count("leaderships")
             turn.out.notes.append(
                 note(
@@ -472,6 +473,7 @@ class ReplicaRoles(Service):
         replica.leading = None
         replica.role, replica.leader = "none", None
         self._queues.led.pop(replica.key, None)
+        self._queues.led_changed(replica)
         self._produce_handler.lost(replica, leading, turn)
         self._replicate_handler.role_changed(replica, turn)
         self._pull_handler.role_changed(replica, turn)

@@ -43,6 +43,7 @@ class ReplicaTable:
         """Number of the last turn that wrote."""
         self.led: dict[QueueKey, Replica] = {}
         """Those that this broker leads."""
+        self._led_changes: dict[QueueKey, None] = {}
         self._dirty: dict[QueueKey, Replica] = {}
         self._derived: dict[QueueKey, Replica] = {}
         self._derived_bytes = 0
@@ -120,6 +121,20 @@ class ReplicaTable:
         self._dirty.pop(replica.key, None)
         self._derived.pop(replica.key, None)
         self._forget_name(replica)
+
+    def led_changed(self, replica: Replica) -> None:
+        """Note that this broker leads a queue in another epoch than before, or no longer."""
+        self._led_changes[replica.key] = None
+
+    @property
+    def has_led_changes(self) -> bool:
+        """True if there is something for `take_led_changes`."""
+        return bool(self._led_changes)
+
+    def take_led_changes(self) -> list[QueueKey]:
+        """Return what `led_changed` noted, and forget it."""
+        noted, self._led_changes = self._led_changes, {}
+        return list(noted)
 
     def touch(self, replica: Replica) -> None:
         """Note that the replica's log changed in this turn."""

@@ -143,7 +143,7 @@ class Dispatcher(ABC):
         """Messages with failed deliveries that this event has sent."""
         self._most = 0
         """What `worked` may come to by messages that come again without being asked for."""
-        self._limited = False
+        self.limited = False
         """The rates have allowed nothing to be sent now."""
 
     # ── the type's own ──────────────────────────────────────────────────────────────────────────
@@ -233,7 +233,7 @@ class Dispatcher(ABC):
                     self._trim(start)
             case _:
                 pass
-        self._limited = self._more = False
+        self.limited = self._more = False
         self._filter.budget = ScanBudget(units)
         self._counted, before = 0, self.worked
         self._most = before + return_units
@@ -254,7 +254,7 @@ class Dispatcher(ABC):
             for consumer in self.consumers.values():
                 if consumer.lent:
                     when = min(when, consumer.lent[0].deadline)
-        if self._limited:
+        if self.limited:
             # There may be room already, if another subscription has asked for its share since.
             when = min(when, max(rate.next_at(self._now) for rate in self._rates))
         return when
@@ -310,7 +310,7 @@ class Dispatcher(ABC):
         for rate in self._rates:
             allowed = rate.room(self._now)
             messages, size = min(messages, allowed[0]), min(size, allowed[1])
-        self._limited = min(messages, size) <= 0
+        self.limited = min(messages, size) <= 0
         return messages, size
 
     def _budget(self, consumer: AttachedConsumer) -> tuple[int, int, int] | None:

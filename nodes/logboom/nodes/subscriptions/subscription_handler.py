@@ -274,6 +274,7 @@ class SubscriptionHandler(Service):
             if message.number == consumer_session.number and consumer_session.held is not None:
                 # The request was repeated, since it was not answered. Its permits count once.
                 consumer_session.held = HeldReceive(address, message.id, deadline)
+                self._service.plan(served)
                 return
             if message.number != consumer_session.number + 1:
                 # The consumer has lost a delivery. It must attach again, and receives the messages

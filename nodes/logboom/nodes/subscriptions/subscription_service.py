@@ -9,6 +9,7 @@ considers unacknowledged may be acknowledged there (Q11).
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -62,6 +63,8 @@ WHOLE_SHARE: Final = 8
 TURN_UNITS: Final = 40_000
 """Units of work (`wire.filters.ScanBudget`) of all subscriptions with filters or slots in one turn:
 some ten milliseconds."""
+STEPPED_AT_ONCE: Final = 128
+"""Subscriptions that are stepped in one turn."""
 STALL_S: Final = 1.0
 """Seconds between two turns that count as a stall of this loop."""
 
@@ -78,6 +81,16 @@ class _WholeRecord(NamedTuple):
     """Of its entry."""
     size: int
     """Bytes of its entry, which may contain other cursors of the queue too."""
+
+
+class _Due(NamedTuple):
+    """When a subscription is to be stepped."""
+
+    when: float
+    """Monotonic time."""
+    number: int
+    """Of two that are due at the same time, the one with the lower number is first."""
+    place: SubscriptionKey
 
 
 _NEVER: Final = _WholeRecord(float("-inf"), 0, 0)
@@ -124,6 +137,21 @@ class SubscriptionService(Service):
         self._whole: dict[SubscriptionKey, _WholeRecord] = {}
         self._stepped = float("inf")
         """When `step` was called last."""
+        self._agenda: list[_Due] = []
+        """When subscriptions are to be stepped, as a heap; an entry that `_due_at` lacks is void."""
+        self._due_at: dict[SubscriptionKey, _Due] = {}
+        self._pushed = 0
+        """Entries that this heap has had."""
+        self._limited: dict[SubscriptionKey, ActiveSubscription] = {}
+        """Those that wait for a rate, which others may change."""
+        self._halted: dict[SubscriptionKey, ActiveSubscription] = {}
+        """Those that wait for the lease."""
+        self._learned: dict[str, None] = {}
+        """Topics that may have other rates since the last step."""
+
+    def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
+        """Follow the rates of topics with the next step."""
+        self._learned.update(dict.fromkeys(topics))
 
     def figures(self, now: float) -> Figures:
         """Return how many subscriptions and consumers are served."""
@@ -207,6 +235,7 @@ class SubscriptionService(Service):
         served.take(dispatcher.handle(LogAdvanced(replica.start, replica.readable.offset), now))
         if served.changed:
             self._touched[replica.key, name] = served
+        self.plan(served)
         return served
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
@@ -234,7 +263,33 @@ class SubscriptionService(Service):
             self._send(served, delivery, turn)
         if served.changed:
             self._touched[served.replica.key, served.name] = served
+        self.plan(served)
         return effects.refused
+
+    def plan(self, served: ActiveSubscription) -> None:
+        """Note when a subscription is to be stepped, which may be earlier than before."""
+        place = (served.replica.key, served.name)
+        if self.served.get(place) is not served:
+            return
+        for table, waits in (
+            (self._limited, served.dispatcher.limited),
+            (self._halted, served.dispatcher.halted),
+        ):
+            if waits:
+                table[place] = served
+            elif table:
+                table.pop(place, None)
+        when, known = served.deadline(), self._due_at.get(place)
+        if when < (known.when if known is not None else float("inf")):
+            self._push(place, when)
+
+    def _push(self, place: SubscriptionKey, when: float) -> None:
+        self._pushed += 1
+        due = self._due_at[place] = _Due(when, self._pushed, place)
+        heapq.heappush(self._agenda, due)
+        if len(self._agenda) > 2 * len(self._due_at) + STEPPED_AT_ONCE:
+            self._agenda = list(self._due_at.values())
+            heapq.heapify(self._agenda)
 
     def _send(self, served: ActiveSubscription, delivery: Delivery, turn: BrokerTurn) -> None:
         consumer_session = served.sessions[delivery.consumer]
@@ -307,6 +362,8 @@ class SubscriptionService(Service):
             if not by_name:
                 del self._by_queue[place[0]]
                 self._rates.forget(place[0])
+            for table in (self._due_at, self._limited, self._halted):
+                table.pop(place, None)
         self._touched.pop(place, None)
         for consumer_session in served.sessions.values():
             if consumer_session.held is not None:
@@ -361,29 +418,52 @@ class SubscriptionService(Service):
             for served in self.served.values():
                 for consumer_session in served.sessions.values():
                     consumer_session.heard += away
-        for served in list(self.served.values()):
-            replica = served.replica
-            if served.stale or self._queues.replicas.get(replica.key) is not replica:
-                self.close(
-                    served,
-                    not_leader(self._routes, replica.topic, replica.queue, self._me),
-                    turn,
-                )
-            elif served.deadline() <= turn.mono or served.dispatcher.halted:
-                before = turn.scanned + turn.returned
-                self._step_one(served, turn)
-                spent = turn.scanned + turn.returned - before
-                if spent and self.served.get((replica.key, served.name)) is served:
-                    # Those that had no room in this turn come first in the next.
-                    self.served[replica.key, served.name] = self.served.pop(
-                        (replica.key, served.name)
-                    )
-        for by_name in list(self._by_queue.values()):
-            everyone = list(by_name.values())
-            if self._rates.changed(everyone[0].replica):
+        for key in self._queues.take_led_changes():
+            for served in list(self._by_queue.get(key, {}).values()):
+                if served.stale:
+                    replica = served.replica
+                    error = not_leader(self._routes, replica.topic, replica.queue, self._me)
+                    self.close(served, error, turn)
+        self._step_due(turn)
+        names, self._learned = self._learned, {}
+        for replica in [each for name in names for each in self._queues.held(name)]:
+            everyone = list(self._by_queue.get(replica.key, {}).values())
+            if everyone and self._rates.changed(replica):
                 for served in everyone:
                     self.tell(served, Tick(), turn)
         self.answers.step(turn)
+
+    def _step_due(self, turn: BrokerTurn) -> None:
+        """Step the subscriptions that are due; those that were stepped last come last."""
+        halted = list(self._halted) if self._lease.holds(turn.mono) else []
+        late = [at for at, each in self._limited.items() if each.deadline() <= turn.mono]
+        for place in [*halted, *late]:
+            self._push(place, float("-inf"))
+        found: list[_Due] = []
+        while (due := self._next()) is not None and due.when <= turn.mono:
+            if len(found) == STEPPED_AT_ONCE:
+                break
+            found.append(heapq.heappop(self._agenda))
+            del self._due_at[due.place]
+        worked: list[SubscriptionKey] = []
+        for when, _, place in found:
+            served = self.served[place]
+            if when > float("-inf") and served.deadline() > turn.mono:
+                self.plan(served)
+                continue
+            before = turn.scanned + turn.returned
+            self._step_one(served, turn)
+            if turn.scanned + turn.returned > before and place in self._due_at:
+                worked.append(place)
+        for place in worked:
+            # Those that had no room in this turn come first in the next.
+            self._push(place, self._due_at[place].when)
+
+    def _next(self) -> _Due | None:
+        """Return who is due next, and drop the void entries before it."""
+        while self._agenda and self._due_at.get(self._agenda[0].place) is not self._agenda[0]:
+            heapq.heappop(self._agenda)
+        return self._agenda[0] if self._agenda else None
 
     def _step_one(self, served: ActiveSubscription, turn: BrokerTurn) -> None:
         session = served.settings.session_ms / 1000
@@ -448,8 +528,11 @@ class SubscriptionService(Service):
 
     def deadline(self) -> float:
         """Return when `step` is wanted next."""
-        when = self.answers.deadline()
-        return min((when, *(served.deadline() for served in self.served.values())))
+        if self._learned or self._queues.has_led_changes:
+            return float("-inf")
+        due = self._next()
+        when = min(self.answers.deadline(), due.when if due is not None else float("inf"))
+        return min((when, *(served.deadline() for served in self._limited.values())))
 
 
 def _delta(served: ActiveSubscription) -> CursorDelta:
