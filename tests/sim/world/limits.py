@@ -98,6 +98,8 @@ CONSTANTS: Final[Mapping[str, tuple[int, ...]]] = {
     NODES + "subscriptions.dispatcher.READ_BATCHES": FEW,
     NODES + "subscriptions.dispatcher.READ_BYTES": BYTES,
     NODES + "subscriptions.dispatch_keys.READ_BATCHES": FEW,
+    NODES + "subscriptions.key_shared_dispatcher.PIECE": FEW,
+    NODES + "subscriptions.slot_reader.PIECE": FEW,
     NODES + "subscriptions.dispatch_keys.READ_BYTES": BYTES,
     NODES + "subscriptions.settlement_queue.PART_OFFSETS": FEW,
     NODES + "subscriptions.settlement_queue.PART_SPANS": FEW,

@@ -269,6 +269,25 @@ def test_what_is_superseded_while_a_batch_is_copied_is_kept_no_longer(codec: str
     assert not copies(log)
 
 
+def test_a_batch_is_not_copied_while_the_pass_is_in_the_middle_of_it() -> None:
+    log = CompactedLog()
+    keys: list[bytes | None] = [b"%d" % n for n in range(200)]
+    log.send(keys, [b"v"] * 200, "none")
+    log.apply()
+    while log.replica.compaction.reach < 100:
+        log.compact(30)
+    for until in (log.replica.compaction.reach, 199):
+        log.copy(until)
+        assert not copies(log)
+    log.finish()
+    log.send([b"last"], [b"v"], "none")
+    log.apply()
+    log.finish()
+    log.expire(200)
+    assert log.replica.start == 200
+    assert len(table_of(log.read_all(0))) == 201
+
+
 def test_copies_of_a_batch_that_is_superseded_around_a_restart_are_dropped() -> None:
     log = CompactedLog()
     count = 2 * COPY_MESSAGES
