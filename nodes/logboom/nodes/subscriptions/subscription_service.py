@@ -147,11 +147,11 @@ class SubscriptionService(Service):
         self._halted: dict[SubscriptionKey, ActiveSubscription] = {}
         """Those that wait for the lease."""
         self._learned: dict[str, None] = {}
-        """Topics that may have other rates since the last step."""
+        """Topics that have other rates since the last step."""
 
     def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
         """Follow the rates of topics with the next step."""
-        self._learned.update(dict.fromkeys(topics))
+        self._learned.update(dict.fromkeys(self._rates.learned(topics)))
 
     def figures(self, now: float) -> Figures:
         """Return how many subscriptions and consumers are served."""

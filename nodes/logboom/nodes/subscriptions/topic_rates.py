@@ -7,7 +7,7 @@ others. So no subscription waits for what others were sent, and nothing is left 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.subscriptions.attached_consumer import DispatchRateLimiter
@@ -126,6 +126,24 @@ class TopicRateLimiters:
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
         self._rates: dict[QueueKey, SharedRate] = {}
+        self._known: dict[str, tuple[int, int]] = {}
+        """Topic → its rates, as they were learned last; those without a limit are left out."""
+
+    def learned(self, names: Iterable[str]) -> list[str]:
+        """Return which of the topics that have changed have other rates than before."""
+        found = []
+        for name in names:
+            topic = self._routes.topics.get(name)
+            rates = (0, 0)
+            if topic is not None:
+                config = topic.config
+                rates = config.dispatch_messages_per_s, config.dispatch_bytes_per_s
+            if rates != self._known.get(name, (0, 0)):
+                self._known[name] = rates
+                found.append(name)
+            if rates == (0, 0):
+                self._known.pop(name, None)
+        return found
 
     def get_limiter(self, replica: Replica, subscription: str) -> DispatchRateLimiter:
         """Return a subscription's share in the rate of a queue, as its topic has it now."""
