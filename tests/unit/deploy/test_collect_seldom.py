@@ -10,7 +10,7 @@ from tests.unit.wire.work import without_garbage_of_others
 
 MADE = 1_200_000
 """Objects that stay: those of the replicas of some 20,000 queues."""
-MOST_OBJECTS = 40_000
+MOST_OBJECTS = 20_000
 
 
 def test_no_collection_looks_at_very_many_objects() -> None:
