@@ -218,9 +218,13 @@ def _replicas(cluster: ClusterState, asked: int) -> tuple[int, int]:
 
 
 def _add_queues(cluster: ClusterState, topic: Topic, count: int, replicas: int) -> None:
-    for placed in place_queues(cluster, topic, count, replicas):
-        made = intern_replica_set(placed, placed[0], placed)
-        cluster.add_queue(Queue(topic, len(topic.queues), made, cluster.first_epoch))
+    places = place_queues(cluster, topic, count, replicas)
+    # Hundreds of queues have the same few places.
+    made = {
+        placed: intern_replica_set(placed, placed[0], placed) for placed in dict.fromkeys(places)
+    }
+    for placed in places:
+        cluster.add_queue(Queue(topic, len(topic.queues), made[placed], cluster.first_epoch))
     cluster.touch_topic(topic)
     topic_grew(cluster, topic)
 

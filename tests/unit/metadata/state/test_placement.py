@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import count
+from typing import Final
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from logboom.metadata.state.placement import Candidate, count_hosts, place_replicas
+from logboom.wire.names import MAX_QUEUES
+from tests.unit.metadata.state.states import three_brokers
+from tests.unit.wire.work import cost_ms, without_garbage_of_others
+
+TURN_MS: Final = 10.0
+"""Processor time that one request may take of a node's turn."""
 
 
 def brokers(zones: list[str], held: list[int] | None = None) -> list[Candidate]:
@@ -96,3 +104,10 @@ def test_placement_does_not_depend_on_the_order_of_brokers() -> None:
     there = brokers(["x", "y", "x", "z"])
     back = brokers(["x", "y", "x", "z"])[::-1]
     assert place_replicas(there, 9, 3) == place_replicas(back, 9, 3)
+
+
+def test_a_topic_of_very_many_queues_is_created_in_one_turn() -> None:
+    tables, numbers = three_brokers(), count()
+    with without_garbage_of_others():
+        spent = cost_ms(lambda: tables.create(f"t{next(numbers)}", queues=MAX_QUEUES), TURN_MS)
+    assert spent <= TURN_MS
