@@ -4,11 +4,12 @@ The broker acts as a leader only while it is registered, by metadata that is at 
 registration, and only in a newer epoch than any before. Otherwise it could act on leaderships of an
 earlier process (Q2).
 
-Thousands of queues change their roles at once when a broker registers or is fenced. They do so in
-slices, a turn each, so that heartbeats and requests go on meanwhile. Until the last one, the metadata
-counts as known up to the version before (`AppliedMetadata`). What changes meanwhile comes after that,
-so that a version is reached though changes never end. Replicas that are to be opened are no part of
-this: the broker leads none of them yet, and thousands of new queues would keep it from its lease.
+Thousands of queues change their roles at once when a broker registers. They do so in slices, a turn
+each, so that heartbeats and requests go on meanwhile. Until the last one, the metadata counts as known
+up to the version before (`AppliedMetadata`). What changes meanwhile comes after that, so that a version
+is reached though changes never end. Replicas that are to be opened are no part of this: the broker
+leads none of them yet, and thousands of new queues would keep it from its lease. A broker that is
+fenced leads nothing from that turn on.
 """
 
 from __future__ import annotations

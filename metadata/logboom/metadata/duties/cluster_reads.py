@@ -62,7 +62,7 @@ class ClusterReads:
         sight = self._authorizer.sight(peer)
         shown = (lambda _: True) if sight is None else sight.topic
         if isinstance(request, DescribeCluster):
-            answer(self._planner.describe(shown, request.sizes_of))
+            self._planner.describe(shown, request.sizes_of, answer)
             return
 
         def planned(plan: BalancePlanned | LogboomError) -> None:

@@ -6,12 +6,13 @@ leader looks again at all of them, so a plan needs no resumption.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from logboom.metadata.planning.cluster_picture import PlannedMoveOf, PlanningRules
-from logboom.metadata.planning.description import SILENT_S, MoveNotes, describe_cluster
+from logboom.metadata.planning.description import SILENT_S, ClusterDescription, MoveNotes
 from logboom.metadata.planning.load_table import LoadTable, QueueKey
 from logboom.metadata.planning.move_round import Attendance, BalanceRun, MoveRound
 from logboom.metadata.raft.log_commands import AnyLogCommand, decode_result
@@ -45,7 +46,19 @@ REFUSED_S: Final = 30.0
 """Seconds after which a move that was refused is planned again."""
 MAX_RUNS: Final = 8
 """Requests for a plan of balance that may wait."""
+MAX_DESCRIPTIONS: Final = 100
+"""Requests for a description that may wait."""
 Planned: TypeAlias = Callable[[BalancePlanned | LogboomError], None]
+Described: TypeAlias = Callable[[ClusterDescribed | LogboomError], None]
+_ENDED: Final = object()
+
+
+class _Asked(NamedTuple):
+    """A request for a description."""
+
+    shown: Callable[[str], bool]
+    sizes_of: str
+    answer: Described
 
 
 class MovePlannerHost(Protocol):
@@ -84,6 +97,12 @@ class MovePlanner:
         self._runs: list[tuple[PlanBalance, Planned]] = []
         self._run: BalanceRun | None = None
         self._run_steps: Iterator[int] = iter(())
+        self._asked: deque[_Asked] = deque()
+        self._description: ClusterDescription | None = None
+        """That of the first of these."""
+        self._description_steps: Iterator[None] = iter(())
+        self._described = False
+        """True if the last slice was one of a description: others come next."""
         self._rounds = self._skipped = 0
         """Rounds so far; queues in which the last ones looked for balance in vain."""
         self._pending = 0
@@ -109,8 +128,12 @@ class MovePlanner:
         self._seen = (-1, -1)
         self._skipped = 0
         self._look_at = now + ROUND_S
-        for _, answer in self._take_runs():
-            answer(Unavailable("the raft leader has changed: ask again"))
+        self._description = None
+        asked, self._asked = self._asked, deque()
+        for waiting in [answer for _, answer in self._take_runs()]:
+            waiting(Unavailable("the raft leader has changed: ask again"))
+        for each in asked:
+            each.answer(Unavailable("the raft leader has changed: ask again"))
         self.follow(now)
         self._returned.clear()
 
@@ -142,7 +165,13 @@ class MovePlanner:
         if self._worked:
             return
         self._begin(now.mono)
-        if self._round is not None:
+        description = self._description
+        others = self._round is not None or self._run is not None
+        self._described = description is not None and not (self._described and others)
+        if description is not None and self._described:
+            self._worked = True
+            self._describe_on(description)
+        elif self._round is not None:
             self._worked = True
             if next(self._steps, None) is None:
                 ended, self._round = self._round, None
@@ -161,19 +190,33 @@ class MovePlanner:
 
     def deadline(self) -> float:
         """Return when `perform` is due next."""
-        if self._round is not None or self._run is not None or self._runs:
+        if self._round is not None or self._run is not None or self._runs or self._asked:
             return self._now
         return self._look_at
 
-    def describe(self, shown: Callable[[str], bool], sizes_of: str = "") -> ClusterDescribed:
-        """Describe brokers, moves and the planner, and the sizes of one topic's queues."""
+    def describe(self, shown: Callable[[str], bool], sizes_of: str, answer: Described) -> None:
+        """Describe brokers, moves and the planner, and the sizes of one topic's queues.
+
+        `answer` gets it some turns later.
+        """
+        if len(self._asked) >= MAX_DESCRIPTIONS:
+            answer(Unavailable("other descriptions come first: ask again", "BUSY"))
+            return
+        self._asked.append(_Asked(shown, sizes_of, answer))
+
+    def _describe_on(self, description: ClusterDescription) -> None:
+        """Do one slice of a description; at the end, answer."""
+        if next(self._description_steps, _ENDED) is not _ENDED:
+            return
+        self._description = None
+        shown, sizes_of, answer = self._asked.popleft()
         cluster = self._node.state.cluster
-        told = describe_cluster(cluster, self.loads, self._notes, self._status, self._now, shown)
+        told = description.result(self._status, self._now)
         told.log_time_ms = self._node.log_time_ms(self._now)
         topic = cluster.topics.get(sizes_of) if shown(sizes_of) else None
         if topic is not None:
             told.sizes = [self.loads.size_bytes(queue) for queue in topic.queues]
-        return told
+        answer(told)
 
     def plan_balance(self, request: PlanBalance, answer: Planned) -> None:
         """Plan what would even out the brokers; `answer` gets it some turns later."""
@@ -211,6 +254,11 @@ class MovePlanner:
                     self._skipped,
                 )
                 self._steps = self._round.steps()
+        if self._description is None and self._asked:
+            self._description = ClusterDescription(
+                cluster, self.loads, self._notes, self._asked[0].shown
+            )
+            self._description_steps = self._description.steps()
         if self._run is None and self._runs:
             most = max(1, min(self._runs[0][0].most, 10_000))
             self._run = BalanceRun(cluster, self.loads, rules, attendance, most, now)

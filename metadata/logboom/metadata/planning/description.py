@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from logboom.metadata.planning.load_table import LoadTable, QueueKey
+from logboom.metadata.planning.load_table import BrokerReport, LoadTable, QueueKey
 from logboom.metadata.planning.words import bytes_in_words, seconds_in_words
 from logboom.metadata.tables.cluster_state import ClusterState, Queue
 from logboom.wire.operation_messages import (
@@ -18,6 +19,8 @@ from logboom.wire.operation_messages import (
 
 MAX_DESCRIBED: Final = 2_000
 """Maximum number of moves in one answer."""
+LOOKED_AT_ONCE: Final = 4_096
+"""Queues, or replicas of a report, that are looked at between two yields; topics are not cut."""
 SILENT_S: Final = 30.0
 """Seconds without progress after which a move is called stuck."""
 NOT_KNOWN: Final = -1
@@ -69,41 +72,90 @@ def reason_of(cluster: ClusterState, queue: Queue, notes: MoveNotes) -> MoveReas
     return "operator"
 
 
-def describe_cluster(
-    cluster: ClusterState,
-    loads: LoadTable,
-    notes: MoveNotes,
-    planner: PlannerStatus,
-    now: float,
-    shown: Callable[[str], bool] = lambda _: True,
-) -> ClusterDescribed:
-    """Describe the cluster; moves of topics that are not `shown` are left out."""
-    leading = dict.fromkeys(cluster.brokers, 0)
-    moves_in, moves_out = dict(leading), dict(leading)
-    moving: list[Queue] = []
-    for topic in cluster.topics.values():
-        for queue in topic.queues:
-            standing = queue.standing
-            if standing.leader is not None:
-                leading[standing.leader] += 1
-            if standing.moving:
-                moving.append(queue)
-    for queue in moving:
-        for broker in queue.standing.adding:
-            moves_in[broker] += 1
-        for broker in queue.standing.removing:
-            moves_out[broker] += 1
-    brokers = [
-        _describe_broker(cluster, loads, broker, leading, moves_in, moves_out)
-        for broker in sorted(cluster.brokers)
-    ]
-    moving = [queue for queue in moving if shown(queue.topic.name)]
-    moving.sort(key=lambda queue: (queue.topic.name, queue.index))
-    moves = [
-        _describe_move(cluster, loads, notes, queue, planner.move_bytes_per_s, now)
-        for queue in moving[:MAX_DESCRIBED]
-    ]
-    return ClusterDescribed(0, brokers, moves, planner, cluster.version)
+class ClusterDescription:
+    """A description of the cluster in the making: there may be very many queues."""
+
+    def __init__(
+        self,
+        cluster: ClusterState,
+        loads: LoadTable,
+        notes: MoveNotes,
+        shown: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """Begin a description; moves of topics that are not `shown` are left out."""
+        self._cluster = cluster
+        self._loads = loads
+        self._notes = notes
+        self._shown = shown
+        self._version = cluster.version
+        self._leading: Counter[str] = Counter()
+        self._moving: list[Queue] = []
+        self._sums: dict[str, tuple[int, int, int]] = {}
+
+    def steps(self) -> Iterator[None]:
+        """Look at all queues, and at what brokers have reported, a bounded number between two yields.
+
+        What changes meanwhile is told as it was or as it is.
+        """
+        cluster, work = self._cluster, 0
+        for topic in list(cluster.topics.values()):
+            if cluster.topics_by_id.get(topic.id) is not topic:
+                continue
+            for queue in topic.queues:
+                standing = queue.standing
+                if standing.leader is not None:
+                    self._leading[standing.leader] += 1
+                if standing.moving:
+                    self._moving.append(queue)
+            work += len(topic.queues)
+            if work >= LOOKED_AT_ONCE:
+                work = 0
+                yield
+        for name in sorted(cluster.brokers):
+            report = self._loads.reports.get(name)
+            if report is not None:
+                yield from self._sum_up(name, report)
+
+    def _sum_up(self, name: str, report: BrokerReport) -> Iterator[None]:
+        """Add up what a broker has reported of its replicas."""
+        size_bytes = in_bytes_per_s = out_bytes_per_s = 0
+        # A replica that was moved away is reported until it is deleted, and counts no more.
+        topics = self._cluster.topics_by_id
+        for work, ((topic_id, index), load) in enumerate(report.replicas.items(), 1):
+            topic = topics.get(topic_id)
+            queues = () if topic is None else topic.queues
+            if 0 <= index < len(queues) and name in queues[index].standing.replicas:
+                size_bytes += load.size_bytes
+                in_bytes_per_s += load.in_bytes_per_s
+                out_bytes_per_s += load.out_bytes_per_s
+            if work % LOOKED_AT_ONCE == 0:
+                yield
+        self._sums[name] = size_bytes, in_bytes_per_s, out_bytes_per_s
+
+    def result(self, planner: PlannerStatus, now: float) -> ClusterDescribed:
+        """Return the description, after the last step."""
+        cluster, loads = self._cluster, self._loads
+        moving = [
+            queue
+            for queue in self._moving
+            if queue.standing.moving and cluster.topics_by_id.get(queue.topic.id) is queue.topic
+        ]
+        moves_in: Counter[str] = Counter()
+        moves_out: Counter[str] = Counter()
+        for queue in moving:
+            moves_in.update(queue.standing.adding)
+            moves_out.update(queue.standing.removing)
+        brokers = [
+            _describe_broker(cluster, loads, broker, self._leading, moves_in, moves_out, self._sums)
+            for broker in sorted(cluster.brokers)
+        ]
+        moving = [queue for queue in moving if self._shown(queue.topic.name)]
+        moving.sort(key=lambda queue: (queue.topic.name, queue.index))
+        moves = [
+            _describe_move(cluster, loads, self._notes, queue, planner.move_bytes_per_s, now)
+            for queue in moving[:MAX_DESCRIBED]
+        ]
+        return ClusterDescribed(0, brokers, moves, planner, self._version)
 
 
 def _describe_broker(
@@ -113,12 +165,11 @@ def _describe_broker(
     leading: Mapping[str, int],
     moves_in: Mapping[str, int],
     moves_out: Mapping[str, int],
+    sums: Mapping[str, tuple[int, int, int]],
 ) -> BrokerLoad:
     broker, report = cluster.brokers[name], loads.reports.get(name)
-    # A replica that was moved away is reported until it is deleted, and counts no more.
-    listed = {(queue.topic.id, queue.index) for queue in broker.queues}
-    reported = {} if report is None else report.replicas
-    replicas = [load for key, load in reported.items() if key in listed]
+    unknown = (NOT_KNOWN, NOT_KNOWN, NOT_KNOWN)
+    size_bytes, in_bytes_per_s, out_bytes_per_s = sums.get(name, unknown)
     return BrokerLoad(
         name,
         cluster.modes.get(name, "active"),
@@ -130,11 +181,11 @@ def _describe_broker(
         len(broker.queues),
         leading[name],
         broker.preferred,
-        NOT_KNOWN if report is None else sum(load.size_bytes for load in replicas),
+        size_bytes,
         NOT_KNOWN if report is None else report.disk_bytes,
         NOT_KNOWN if report is None else report.free_bytes,
-        NOT_KNOWN if report is None else sum(load.in_bytes_per_s for load in replicas),
-        NOT_KNOWN if report is None else sum(load.out_bytes_per_s for load in replicas),
+        in_bytes_per_s,
+        out_bytes_per_s,
         moves_in[name],
         moves_out[name],
         NOT_KNOWN if report is None else report.moved_in_bytes_per_s,

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from logboom.client.checks.operation_checks import loss_findings
-from logboom.metadata.duties.move_planner import IDLE_ROUND_S, MAX_RUNS, ROUND_S, MovePlanner
+from logboom.metadata.duties.move_planner import (
+    IDLE_ROUND_S,
+    MAX_DESCRIPTIONS,
+    MAX_RUNS,
+    ROUND_S,
+    MovePlanner,
+)
 from logboom.metadata.planning.description import SILENT_S
 from logboom.metadata.planning.load_table import MAX_PARTS, STALE_S, LoadTable
 from logboom.metadata.raft.log_commands import AnyLogCommand, encode_entry, entry_of
@@ -38,6 +45,9 @@ from logboom.wire.settings import LiveSettings
 from logboom.wire.view import TopicConfig
 from tests.unit.metadata.name_servers import Group
 from tests.unit.metadata.planning.planned_clusters import MIB, PlannedCluster
+from tests.unit.wire.work import longest_ms, without_garbage_of_others
+
+MOST_MS = 10.0
 
 
 class Leader:
@@ -82,9 +92,14 @@ class Leader:
             self.turn()
         return list(self.proposed[before:])
 
-    def described(self) -> ClusterDescribed:
+    def described(self, shown: Callable[[str], bool] = lambda _: True) -> ClusterDescribed:
         """What DescribeCluster answers."""
-        return self.planner.describe(lambda _: True)
+        told: list[ClusterDescribed | LogboomError] = []
+        self.planner.describe(shown, "", told.append)
+        while not told:
+            self.turn()
+        assert isinstance(told[0], ClusterDescribed)
+        return told[0]
 
 
 def a_leader(brokers: str = "abc", queues: int = 6, **settings: str) -> Leader:
@@ -241,7 +256,7 @@ def test_the_description_of_brokers_and_of_a_move() -> None:
     d = next(each for each in described.brokers if each.broker == "d")
     assert (d.zone, d.host, d.mode, d.alive, d.filling) == ("z", "h", "active", True, True)
     assert (d.replicas, d.leading, d.moves_in, d.size_bytes) == (1, 0, 1, 50 * MIB)
-    assert not leader.planner.describe(lambda _: False).moves
+    assert not leader.described(lambda _: False).moves
 
 
 def test_what_a_broker_is_yet_to_delete_is_not_counted() -> None:
@@ -425,3 +440,45 @@ def test_a_client_reports_no_load_and_a_broker_none_for_another() -> None:
         refused = group.ask(group.leader(), message, who)
         assert isinstance(refused, LogboomError), who
         assert not isinstance(refused, Ok)
+
+
+def test_descriptions_take_turns_with_rounds_and_are_bounded() -> None:
+    leader = a_leader(queues=1_000)
+    for number in range(8):
+        leader.cluster.create(f"more-{number}", queues=1_000)
+    told: list[ClusterDescribed | LogboomError] = []
+    for _ in range(MAX_DESCRIPTIONS + 1):
+        leader.planner.describe(lambda _: True, "", told.append)
+    assert [error_code(each) for each in told] == ["BUSY"]
+    before = leader.turns
+    leader.turn(ROUND_S)
+    while leader.planner.deadline() <= leader.cluster.now:
+        leader.turn()
+    answers = [each for each in told[1:] if isinstance(each, ClusterDescribed)]
+    assert len(answers) == MAX_DESCRIPTIONS
+    assert leader.turns - before > 2 * MAX_DESCRIPTIONS
+    assert {sum(broker.leading for broker in each.brokers) for each in answers} == {9_000}
+
+
+def test_no_slice_of_a_description_lasts() -> None:
+    leader = a_leader(queues=1)
+    for number in range(60):
+        leader.cluster.create(f"more-{number}", queues=1_000)
+    leader.round()
+
+    def begin() -> Callable[[], bool]:
+        told: list[ClusterDescribed | LogboomError] = []
+        leader.planner.describe(lambda _: True, "", told.append)
+
+        def turn() -> bool:
+            leader.turn()
+            return not told
+
+        return turn
+
+    with without_garbage_of_others():
+        assert longest_ms(begin, MOST_MS) <= MOST_MS
+
+
+def error_code(told: ClusterDescribed | LogboomError) -> str:
+    return told.code if isinstance(told, LogboomError) else ""
