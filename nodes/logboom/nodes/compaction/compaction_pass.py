@@ -20,7 +20,7 @@ from logboom.nodes.replica.offset_set import offsets_of
 from logboom.nodes.replica.replica import Replica
 from logboom.wire.batch import peek
 from logboom.wire.columns import Columns
-from logboom.wire.errors import DamagedBatch
+from logboom.wire.errors import DamagedBatch, DataDamaged
 from logboom.wire.head import KIND_AT, Attribute, BatchHead
 
 ENTRY_COST: Final = 4
@@ -90,7 +90,6 @@ def _take(
     except DamagedBatch:
         # Stored as its producer sent it, with a malformed body: nobody can read it, and nothing
         # survives.
-        compaction.opened = None
         return 0, True
     if columns is None:
         return spent, False
@@ -113,8 +112,12 @@ def _opened(
     opened = replica.compaction.opened
     if opened is None or opened.base != head.base_offset:
         opened = replica.compaction.opened = OpenedBatch(head, batch)
-    # A body that is open at last leaves the rest of the units to its messages.
-    return opened.open(units), opened.columns
+    try:
+        # A body that is open at last leaves the rest of the units to its messages.
+        return opened.open(units), opened.columns
+    except DamagedBatch:
+        replica.compaction.opened = None
+        raise
 
 
 def _enter_some(
@@ -162,7 +165,10 @@ def _again(replica: Replica, changes: CompactionUpdate, units: int) -> int:
     base, opened = held[0], compaction.opened
     if opened is None or opened.base != base or opened.columns is None:
         batch, head = copy_at(changes, base)
-        spent, columns = _opened(replica, head, batch, units)
+        try:
+            spent, columns = _opened(replica, head, batch, units)
+        except DamagedBatch as error:
+            raise DataDamaged(error.text) from None
         if columns is None:
             return spent
     else:

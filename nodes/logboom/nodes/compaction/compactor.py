@@ -145,8 +145,10 @@ class Compactor(Service):
 
     def _put_back(self, replica: Replica) -> None:
         """Continue with a queue later; first of all if a batch of it is open, so that few are."""
-        first = {replica.key: replica} if replica.compaction.opened is not None else {}
-        self._due = {**first, **self._due, replica.key: replica}
+        if replica.compaction.opened is None:
+            self._due[replica.key] = replica
+        else:
+            self._due = {replica.key: replica, **self._due}
 
     def _advance(self, replica: Replica, units: int, turn: BrokerTurn) -> int:
         try:

@@ -103,7 +103,11 @@ def copy_survivors(
             spent += len(batch) >> COST_BITS
             # Parts begin where they began before a restart.
             at = base
-        spent += opened.open(units - spent)
+        try:
+            spent += opened.open(units - spent)
+        except DamagedBatch:
+            compaction.copying = None
+            raise
         columns = opened.columns
         if columns is None:
             break
