@@ -702,10 +702,10 @@ def test_queues_that_are_alike_get_what_each_would_get_by_itself(
             return twin.state.snapshot()
 
     for broker in "abcd":
-        for action in (
+        for change in (
             partial(Tables.register, broker=broker),
             partial(Tables.register, broker=broker, suspect=True),
             partial(Tables.register, broker=broker, store="another"),
             partial(Tables.fence, broker=broker),
         ):
-            assert after(action, set()) == after(action, every)
+            assert after(change, set()) == after(change, every)
