@@ -28,6 +28,10 @@ SCAN_INTERVAL_S: Final = 1.0
 """Seconds between two scans."""
 LOOKED_AT: Final = 1_000
 """Oldest batches of a queue that one scan reads."""
+PASSED_AT_ONCE: Final = 4_096
+"""Queues that one turn passes over, …"""
+LOOKED_PER_TURN: Final = 16
+"""… and those with transactions that it looks at."""
 ASKED_AT_ONCE: Final = 32
 """Aborts in flight."""
 LAST_MS: Final = (1 << 63) - 1
@@ -57,9 +61,13 @@ class OrphanAborter(Service):
         """When the abort of a transaction was proposed for a queue."""
         self._ahead: dict[tuple[QueueKey, TransactionId], float] = {}
         """When this leader first saw transactions whose parking time is in the future."""
+        self._before: dict[tuple[QueueKey, TransactionId], float] = {}
+        """The same by the scan before."""
+        self._left: list[Replica] = []
+        """Queues that the scan has yet to look at."""
         self._under_way = 0
         self.next_at = float("-inf")
-        """Monotonic time of the next scan."""
+        """Monotonic time of the next scan, or of the next part of one."""
 
     def deadline(self) -> float:
         """Return when `step` is wanted next."""
@@ -69,26 +77,38 @@ class OrphanAborter(Service):
         """Forget all proposals: nothing is led any longer, and later leaders scan again."""
         self._asked.clear()
         self._ahead.clear()
+        self._before.clear()
+        self._left.clear()
         self._under_way = 0
 
     def step(self, turn: BrokerTurn) -> None:
-        """Scan the queues that are led here, if it is time."""
+        """Scan some of the queues that are led here, if it is time."""
         if turn.mono < self.next_at:
             return
-        self.next_at = turn.mono + SCAN_INTERVAL_S
-        old = [name for name, at in self._asked.items() if at < turn.mono - ANSWERED_WITHIN]
-        for name in old:
-            del self._asked[name]
-        ahead, self._ahead = self._ahead, {}
+        if not self._left:
+            self._begin(turn)
+        part = self._left[-PASSED_AT_ONCE:]
+        del self._left[-PASSED_AT_ONCE:]
         # Nearly all queues wait for nothing, and a comprehension passes over thousands quickly.
-        for replica in [each for each in self._queues.led.values() if each.parked.undecided]:
+        waiting = [each for each in part if each.parked.undecided]
+        self._left += waiting[LOOKED_PER_TURN:]
+        self.next_at = turn.mono + (0.0 if self._left else SCAN_INTERVAL_S)
+        for replica in waiting[:LOOKED_PER_TURN]:
             leading = replica.leading
             if leading is None or not is_certain(replica, leading):
                 continue
             try:
-                self._look(replica, ahead, turn)
+                self._look(replica, self._before, turn)
             except DataDamaged as error:
                 self._on_damage(replica, DamagedEntry(error.text, Position(replica.start)))
+
+    def _begin(self, turn: BrokerTurn) -> None:
+        """Begin to scan all queues that are led here."""
+        self._left = [*self._queues.led.values()]
+        old = [name for name, at in self._asked.items() if at < turn.mono - ANSWERED_WITHIN]
+        for name in old:
+            del self._asked[name]
+        self._before, self._ahead = self._ahead, {}
 
     def _look(
         self, replica: Replica, ahead: dict[tuple[QueueKey, TransactionId], float], turn: BrokerTurn

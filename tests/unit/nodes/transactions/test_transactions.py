@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 
 import pytest
 
@@ -10,6 +11,13 @@ from logboom.nodes.log.keys import Position
 from logboom.nodes.log.storage import WriteSet
 from logboom.nodes.replica import parked_queue
 from logboom.nodes.replica.parked_queue import ApplyResult, ParkedQueue
+from logboom.nodes.replica.replica import Replica
+from logboom.nodes.transactions.orphan_aborter import (
+    LOOKED_PER_TURN,
+    SCAN_INTERVAL_S,
+    OrphanAborter,
+)
+from logboom.nodes.turn import BrokerTurn
 from logboom.wire.batch import peek, released_from
 from logboom.wire.errors import (
     InvalidRequest,
@@ -603,3 +611,26 @@ def test_what_took_minutes_can_be_committed() -> None:
     rig.announce(commit(5, place))
     rig.settle()
     assert read(client) == [b"again"]
+
+
+def test_a_turn_looks_for_orphans_in_some_queues_and_those_after_it_in_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queues = 5 * LOOKED_PER_TURN
+    rig = Rig(transaction_timeout_ms=60_000)
+    rig.lead(queues=queues)
+    client = rig.client()
+    for queue in range(queues):
+        request = park_request(of(sequence=queue))
+        request.queue = queue
+        client.ask(request, [batch(value=b"v")])
+        client.answer()
+    looked: list[tuple[BrokerTurn, int]] = []
+
+    def look(_self: object, replica: Replica, _before: object, turn: BrokerTurn) -> None:
+        looked.append((turn, replica.queue))
+
+    monkeypatch.setattr(OrphanAborter, "_look", look)
+    rig.settle(SCAN_INTERVAL_S)
+    assert {queue for _, queue in looked} == set(range(queues))
+    assert max(Counter(id(turn) for turn, _ in looked).values()) == LOOKED_PER_TURN
