@@ -9,7 +9,7 @@ from logboom.nodes.subscriptions.dispatch_events import (
     DispatchEvent,
     SubscriptionConfig,
 )
-from logboom.nodes.subscriptions.dispatcher import SLICE_UNITS, Dispatcher
+from logboom.nodes.subscriptions.dispatcher import Dispatcher
 from tests.sim.judges.subscription_model import DispatchModel
 from tests.sim.world.trace import BrokenProperty
 from tests.unit.nodes.subscriptions.dispatch_bench import Bench
@@ -21,9 +21,9 @@ def followed(settings: SubscriptionConfig, patch: pytest.MonkeyPatch) -> Bench:
     model, handle = DispatchModel(bench.dispatcher), Dispatcher.handle
 
     def watched(
-        dispatcher: Dispatcher, event: DispatchEvent, now: float, units: int = SLICE_UNITS
+        dispatcher: Dispatcher, event: DispatchEvent, now: float, *units: int
     ) -> DispatchEffects:
-        effects = handle(dispatcher, event, now, units)
+        effects = handle(dispatcher, event, now, *units)
         model.took(event, effects, now)
         return effects
 
