@@ -57,7 +57,7 @@ verify: $(BASE) $(BROWSER) $(if $(NOSPARK),,$(SPARK)) ## run all tests, with eve
 	$(TOGETHER) --jobs=3 $(PARTS) ALL=--thorough || status=1; \
 	$(TOGETHER) --jobs=$$(nproc) $(FAMILIES:%=seeds-%) || status=1; \
 	$(MAKE) --no-print-directory chaos MINUTES=$(or $(MINUTES),10) FUZZ=$(or $(FUZZ),5) || status=1; \
-	.venv/bin/python -m tests.unit.wire.frame_fuzz --minutes $(or $(FUZZ),20) || status=1; \
+	.venv/bin/python -m tests.unit.decoder_fuzz --minutes $(or $(FUZZ),20) || status=1; \
 	.venv/bin/python -m tests.chaos.hostile_users --minutes $(or $(MINUTES),10) || status=1; \
 	exit $$status
 test-nodes:

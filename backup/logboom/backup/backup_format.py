@@ -43,6 +43,7 @@ from typing import BinaryIO, Final, Literal, NamedTuple, Protocol, TypeAlias, Ty
 import msgspec
 from msgspec import Struct
 
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.errors import DamagedBatch, DataDamaged, StartError
 from logboom.wire.head import HEAD_LENGTH, peek
 from logboom.wire.validation import crc32c, extend
@@ -268,7 +269,7 @@ def _decode(encoded: bytes, name: str, kind: type[_M]) -> _M:
         if crc32c(bytes(envelope.content)) != envelope.crc:
             raise DataDamaged(f"{name} is damaged: its checksum is wrong")
         content = msgspec.json.decode(envelope.content, type=kind)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise DataDamaged(f"{name} is damaged: {error}") from None
     _check_files(content.topics, name)
     return content

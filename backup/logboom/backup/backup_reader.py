@@ -27,6 +27,7 @@ from logboom.backup.backup_format import (
     split_copies,
 )
 from logboom.wire.backup_messages import ClusterSnapshot
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.batch import encode_control, peek, split_entries, stamp
 from logboom.wire.cursor_deltas import encode_deltas
 from logboom.wire.errors import DamagedBatch, DataDamaged, InvalidRequest
@@ -228,7 +229,7 @@ class BackupReader:
             raise DataDamaged(f"{self.store.describe(name)} is damaged: its checksum is wrong")
         try:
             return msgspec.msgpack.decode(encoded, type=ClusterSnapshot)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise DataDamaged(f"{self.store.describe(name)} cannot be read: {error}") from None
 
     def blocks(

@@ -42,6 +42,7 @@ from logboom.deploy.ports import NAME_SERVER_PORT, Ports
 from logboom.deploy.process import NodeProcess, NodeSpec, Role
 from logboom.deploy.rolling import RollingRestart
 from logboom.wire.access.access_rules import node_user
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.credentials_file import read_credentials
 from logboom.wire.errors import StartError
 from logboom.wire.log_format import LogForm
@@ -539,7 +540,7 @@ def read(data: Path) -> ClusterRecord | None:
         return msgspec.json.decode(path.read_bytes(), type=ClusterRecord)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *UNDECODABLE) as error:
         text = f"cannot read {path} ({error}): end the nodes by hand, then delete the file"
         raise StartError(text) from None
 

@@ -1,16 +1,9 @@
-"""Mutated requests against the decoder: nothing but InvalidRequest, and 10 ms per 64 KiB at most.
-
-`python -m tests.unit.wire.frame_fuzz --minutes N` is the long form, part of `make verify`.
-"""
+"""Mutated requests against the decoder: nothing but InvalidRequest, and 10 ms per 64 KiB at most."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import random
-import sys
-import time
-from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -18,7 +11,7 @@ from logboom.wire.base import SMALL_FRAME
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.frames import decode, decode_request, id_of
 from tests.unit.wire.largest_requests import fields, fullest
-from tests.unit.wire.work import cost_ms, without_garbage_of_others
+from tests.unit.wire.work import cost_ms
 
 MOST_MS: Final = 10.0
 """Processor time of one decoding, for each 64 KiB that have begun."""
@@ -91,40 +84,3 @@ def run(rng: random.Random, count: int, known: list[bytes]) -> None:
     """Try so many frames."""
     for _ in range(count):
         check(mutated(rng.choice(known), rng.choice(known), rng))
-
-
-def main() -> None:
-    """Try frames for some minutes."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--minutes", type=float, default=20.0)
-    parser.add_argument("--seed", type=int, default=time.time_ns() & 0xFFFFFFFF)
-    given = parser.parse_args()
-    known, ends, seed = seeds(), time.monotonic() + 60 * given.minutes, given.seed
-    with without_garbage_of_others():
-        while time.monotonic() < ends:
-            with _named(seed):
-                run(random.Random(seed), 1_000, known)
-            seed += 1
-    count = 1_000 * (seed - given.seed)
-    _say(f"{count:,} frames were decoded or refused, with seeds {given.seed} to {seed - 1}")
-
-
-@contextlib.contextmanager
-def _named(seed: int) -> Iterator[None]:
-    """Say how to run again what fails."""
-    whole = False
-    try:
-        yield
-        whole = True
-    finally:
-        if not whole:
-            _say(f"ended in: python -m tests.unit.wire.frame_fuzz --seed {seed}")
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()

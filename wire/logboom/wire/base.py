@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Final, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import DecodeError, Meta, Struct
+
+UNDECODABLE: Final = (DecodeError, UnicodeDecodeError, RecursionError, OverflowError)
+"""What decoders of msgspec raise for bytes that are not what is expected."""
 
 
 class Command(Struct, frozen=True, tag_field="type", tag=str.lower, array_like=True):

@@ -13,6 +13,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.subscription_messages import Span
 from logboom.wire.validation import damaged
 
@@ -89,7 +90,7 @@ def decode_deltas(body: bytes | memoryview) -> list[CursorDelta]:
     """
     try:
         deltas = _decode(body)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise damaged(f"a cursor delta: {error}", "read it with a newer version") from None
     for delta in deltas:
         numbers = (delta.floor, *delta.acked, *delta.counts)

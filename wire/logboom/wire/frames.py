@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, get_args
 
 import msgspec
 
-from logboom.wire.base import SMALL_FRAME, Request, WireMessage
+from logboom.wire.base import SMALL_FRAME, UNDECODABLE, Request, WireMessage
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.messages import (
     MAX_BATCH_BYTES,
@@ -113,7 +113,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[AnyMessage], frames: Sequence[Frame
             raise InvalidRequest(text, "TOO_LARGE", id=id_of(head))
     try:
         return decoder.decode(head)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+    except UNDECODABLE as error:
         raise _refusal(head, str(error)) from None
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from logboom.client.groups.assigned_queue import UNPLACED
 from logboom.client.groups.member import MemberOptions, Saved
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.errors import InvalidRequest, Unavailable
 from logboom.wire.private_files import make_folder, open_private
 
@@ -120,7 +121,7 @@ class OffsetsFile:
         content = path.read_bytes() if path.exists() else b""
         try:
             found = msgspec.json.decode(content, type=_File) if content else None
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNDECODABLE:
             return b""
         # A file that names its member is that member's alone.
         mine = found is not None and found.instance is None and found.group == self._group
@@ -129,7 +130,7 @@ class OffsetsFile:
     def _read(self, content: bytes) -> Saved:
         try:
             found = msgspec.json.decode(content, type=_File)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             text = f"{self._path} holds no offsets ({error}): remove it to start again"
             raise InvalidRequest(text) from error
         if found.format != FORMAT or found.group != self._group:

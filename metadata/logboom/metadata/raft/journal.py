@@ -27,6 +27,7 @@ import msgspec
 from rocksdict import DBCompressionType, DBRecoveryMode, Options, Rdict, ReadOptions, WriteBatch
 
 from logboom.metadata.raft.journal_store import MEND, Entry, JournalError, StoredJournal
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.manifest_file import cut_torn_manifest
 from logboom.wire.private_files import make_folder, open_private, tighten
 from logboom.wire.stats import Histogram
@@ -341,7 +342,7 @@ def _claim(
         make_folder(path)
         _sync_folder(path.parent)
         return None
-    except (OSError, msgspec.DecodeError, ValueError) as error:
+    except (OSError, *UNDECODABLE, ValueError) as error:
         raise JournalError(f"{file} cannot be read ({error}): {MEND}") from error
     if found.format > wanted.format:
         raise JournalError(

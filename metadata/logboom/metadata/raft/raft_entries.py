@@ -9,6 +9,8 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from logboom.wire.base import UNDECODABLE
+
 COMMANDS: Final = b"\x00"
 """A msgpack list of commands, applied in order."""
 EMPTY: Final = b"\x01"
@@ -76,7 +78,7 @@ def is_readable(entry: bytes) -> bool:
             unpack_commands(entry)
         else:
             unpack_change(entry)
-    except (msgspec.DecodeError, ValueError):
+    except (*UNDECODABLE, ValueError):
         return False
     return True
 

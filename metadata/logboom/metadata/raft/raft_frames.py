@@ -13,6 +13,7 @@ import msgspec
 
 from logboom.metadata.raft.journal_store import Entry
 from logboom.metadata.raft.raft_entries import is_readable
+from logboom.wire.base import UNDECODABLE
 
 Index = Annotated[int, msgspec.Meta(ge=0)]
 Term = Annotated[int, msgspec.Meta(ge=0)]
@@ -138,8 +139,7 @@ def decode(data: bytes) -> Frame:
     """Decode a frame; raises `FrameError` for anything malformed."""
     try:
         frame: Frame = _decoder.decode(data)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        # msgspec reports text that is not UTF-8 as UnicodeDecodeError, which is a ValueError.
+    except (*UNDECODABLE, ValueError) as error:
         raise FrameError(f"not a raft frame: {error}") from error
     if isinstance(frame, AppendEntries):
         _check_entries(frame)

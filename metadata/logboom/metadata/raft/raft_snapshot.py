@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from logboom.metadata.raft.journal_store import MEND, Entry, JournalError
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.validation import crc32c
 
 VERSION: Final = 1
@@ -59,7 +60,7 @@ def decode_snapshot(data: bytes) -> RaftSnapshot:
         )
     try:
         snapshot = _decoder.decode(body)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (*UNDECODABLE, ValueError) as error:
         raise JournalError(f"the snapshot is damaged: {error}") from error
     if snapshot.last[1] != snapshot.before[1] + 1 or snapshot.before[1] < 1:
         raise JournalError("the snapshot is damaged: its two entries do not follow each other")

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
-
 from logboom.metadata.access.admission_commands import admit_initial_users, end_user_keys
 from logboom.metadata.access.role_commands import (
     add_rule,
@@ -93,7 +91,7 @@ from logboom.metadata.transactions.decision_commands import decide, open_transac
 from logboom.wire import commands, group_commands, operation_commands, transactions
 from logboom.wire.access import access_commands
 from logboom.wire.actor import Note
-from logboom.wire.base import Command
+from logboom.wire.base import UNDECODABLE, Command
 from logboom.wire.commands import Barrier, CommandResult
 from logboom.wire.event_log import log_event
 from logboom.wire.features import FEATURES, RESULTS_BY_OWNER, upgrade_text
@@ -189,7 +187,7 @@ class StateMachine:
         """
         try:
             entry = decode_entry(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             _refuse_newer(data)
             return self._result(refused("MALFORMED", f"malformed command: {error}"))
         _refuse_newer_level(entry.command)
@@ -279,7 +277,7 @@ def _check_level(level: int) -> None:
 def _refuse_newer(data: bytes) -> None:
     try:
         found = decode_entry_format(data).format
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODABLE:
         return
     if found > ENTRY_FORMAT:
         raise JournalError(

@@ -39,6 +39,7 @@ from logboom.metadata.transactions.transaction_rows import (
     decision_rows,
     restore_transactions,
 )
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.features import SUBSCRIPTION_RIGHTS
 from logboom.wire.listeners import ListenerView
 from logboom.wire.operation_commands import BrokerMode
@@ -343,7 +344,7 @@ def decode_snapshot(data: bytes) -> tuple[ClusterState, Dedup]:
             )
         stored = _decode(data)
         return _cluster(stored), _dedup(stored)
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+    except (*UNDECODABLE, ValueError) as error:
         raise JournalError(f"the snapshot's state is malformed: {error}") from None
 
 

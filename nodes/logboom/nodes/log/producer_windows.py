@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from logboom.nodes.log.keys import Position
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.errors import DataDamaged, ProducerError
 from logboom.wire.head import BatchHead, sequence_after
 from logboom.wire.user_marks import span_of_id, span_of_user
@@ -203,7 +204,7 @@ class ProducerWindows:
         try:
             self._windows = {p: w for p, w in _decode(stored).items() if w}
             self._encoded = _decode_each(stored)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise DataDamaged(f"a queue's producer windows cannot be read: {error}") from None
         self._changed = {p: None for p, w in self._windows.items() if w[-1].at >= hw}
         self._of_span = {}

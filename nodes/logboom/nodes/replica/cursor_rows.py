@@ -24,6 +24,7 @@ from logboom.nodes.log.keys import queue_key
 from logboom.nodes.log.storage import Storage, WriteSet
 from logboom.nodes.replica.ack_set import decode_block, encode_block
 from logboom.nodes.replica.offset_set import BLOCK, BLOCK_BITS
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.errors import DataDamaged
 
 _NUMBER: Final = struct.Struct(">I")
@@ -104,7 +105,7 @@ def heads(storage: Storage, ids: Ids) -> Iterator[tuple[int, CursorRow]]:
     for key, value in storage.scan("cursor", queue_key(*ids, b"s"), queue_key(*ids, b"t")):
         try:
             yield _NUMBER.unpack_from(key, _PREFIX)[0], _row(value)
-        except (msgspec.DecodeError, struct.error) as error:
+        except (*UNDECODABLE, struct.error) as error:
             raise DataDamaged(f"a subscription's row cannot be read: {error}") from None
 
 
@@ -132,7 +133,7 @@ def counts(storage: Storage, ids: Ids, number: int) -> dict[int, int]:
         try:
             for within, count in _counts(value).items():
                 found[(block << BLOCK_BITS) + within] = count
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise DataDamaged(f"counts of redeliveries cannot be read: {error}") from None
     return found
 

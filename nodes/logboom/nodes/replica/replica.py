@@ -22,6 +22,7 @@ from logboom.nodes.log.tail_cache import Tail, TailCache, cut_tail
 from logboom.nodes.replica.compaction_state import CompactionState
 from logboom.nodes.replica.cursors import QueueCursors
 from logboom.nodes.replica.parked_queue import ParkedQueue
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.batch import (
     control_body,
     control_view,
@@ -530,7 +531,7 @@ class Replica:
 def _decode_snapshot(stored: bytes) -> ReplicaSnapshot:
     try:
         return msgspec.msgpack.decode(stored, type=ReplicaSnapshot)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise DataDamaged(f"a queue's snapshot cannot be read: {error}") from None
 
 

@@ -23,6 +23,7 @@ from logboom.nodes.requests.produce_handler import ProduceHandler
 from logboom.nodes.turn import BrokerTurn, Handler, Service
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.backup_messages import EntriesRestored, RestoreEntries
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.batch import split_entries
 from logboom.wire.errors import (
     DamagedBatch,
@@ -136,7 +137,7 @@ class RestoreHandler(Service):
         """Let an empty log begin where that of the backup does."""
         try:
             state = msgspec.msgpack.decode(message.state, type=ReplicaSnapshot)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise DamagedBatch(f"its state cannot be read: {error}") from None
         if (state.offset, state.side) != (message.offset, message.side) or state.side:
             raise DamagedBatch("its state is that of another position")

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.private_files import make_folder, open_private
 
@@ -44,7 +45,7 @@ def read(folder: Path, kind: type[T]) -> T | None:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         text = (
             f"{path} is of another job, or damaged ({error}): give this job a checkpoint of its own"
         )
