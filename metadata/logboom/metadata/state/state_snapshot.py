@@ -344,7 +344,7 @@ def decode_snapshot(data: bytes) -> tuple[ClusterState, Dedup]:
             )
         stored = _decode(data)
         return _cluster(stored), _dedup(stored)
-    except (*UNDECODABLE, ValueError) as error:
+    except (*UNDECODABLE, ValueError, LookupError) as error:
         raise JournalError(f"the snapshot's state is malformed: {error}") from None
 
 
