@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from logboom.wire.columns import Columns
+from logboom.nodes.replica.batch_match import BatchMatch, MatchQueue
+from logboom.wire.compression import Codec
 from logboom.wire.errors import DamagedBatch
 from logboom.wire.filters import Filter, Matcher, ScanBudget, read_matcher
-from logboom.wire.filters.filter import opening_cost
 from logboom.wire.hashing import tag_mask
 from logboom.wire.head import BatchHead
 from logboom.wire.messages import Pull
@@ -23,25 +23,13 @@ PULL_UNITS: Final = 500_000
 """Units of work (`wire.filters.ScanBudget`, some 0.1 µs) that one pull may cost at the broker."""
 OPENED_BYTES: Final = 8 * 1024 * 1024
 """Plain bytes of a batch past which it is not opened here, because that would stall the loop."""
+OPENED_LZ4: Final = 2 * 1024 * 1024
+"""The same of LZ4, which is not opened in steps: up to seven milliseconds."""
 OPENED_MESSAGES: Final = 100_000
-"""The same for its messages, each of whose offsets is verified."""
-
-
+"""Messages past which it is not either, each of whose offsets is verified."""
 MOST_PRICE: Final = 2_000
 """Units per message past which a batch is not evaluated here: a scan evaluates at least some
 messages per turn."""
-
-
-class PartialStep(NamedTuple):
-    """The result for a batch that the budget of one turn does not cover completely."""
-
-    base_offset: int
-    offset: int
-    """Offset from which it was requested."""
-    reach: int
-    """Messages evaluated, counted from its first."""
-    bits: int
-    """Messages that match."""
 
 
 class FilterStep(NamedTuple):
@@ -60,7 +48,7 @@ class FilterStep(NamedTuple):
 class PullFilter:
     """The filter of one pull, and the rest of its budget."""
 
-    __slots__ = ("_masks", "_matcher", "guess_cost", "left", "looks", "partial")
+    __slots__ = ("_masks", "_matcher", "guess_cost", "left", "looks", "partial", "queue")
 
     def __init__(self, tags: Sequence[str] | None, matcher: Matcher | None, *, looks: bool) -> None:
         self._masks = None if tags is None else [tag_mask(tag) for tag in tags]
@@ -72,8 +60,10 @@ class PullFilter:
         self.looks = looks
         """True if messages are evaluated here."""
         self.left = PULL_UNITS
-        self.partial: PartialStep | None = None
-        """For the batch that the last step did not finish, if some of its messages match."""
+        self.partial: BatchMatch | None = None
+        """The batch that the last step did not finish."""
+        self.queue = MatchQueue()
+        """Where large batches are evaluated, shared by all pulls of a broker."""
 
     def may_match(self, head: BatchHead) -> bool:
         """Return True if the batch may hold a match; False is certain."""
@@ -98,31 +88,26 @@ class PullFilter:
         """Evaluate the messages of a batch from `offset` on, as far as the budget allows."""
         first = max(0, offset - head.base_offset)
         unseen = FilterStep(head.next_offset, head.count - first, None)
-        too_large = head.count > OPENED_MESSAGES or head.plain_length > OPENED_BYTES
+        most = OPENED_LZ4 if head.codec is Codec.LZ4 else OPENED_BYTES
+        too_large = head.count > OPENED_MESSAGES or head.plain_length > most
         if self._matcher is None or too_large:
             return unseen
-        begin, bits, known = first, 0, self.partial
-        if known is not None and (known.base_offset, known.offset) == (head.base_offset, offset):
-            begin, bits = known.reach, known.bits
+        match = self.partial
+        if match is None or match.head != head:
+            match = BatchMatch(self._matcher, head, entry, first, MOST_PRICE)
         self.partial = None
         try:
-            columns = Columns(head, entry)
-            if self._matcher.price(columns) > MOST_PRICE:
-                budget.left -= opening_cost(head)
-                return unseen
-            found = self._matcher.match(columns.slice(begin) if begin else columns, budget)
+            whole = self.queue.advance(match, budget)
         except DamagedBatch:
             # Stored as its producer sent it, with a malformed body. This is not damage of ours, and
             # the reader has to reject it.
-            budget.left -= opening_cost(head)
             return unseen
-        reach = begin + found.examined
-        bits |= int.from_bytes(found.bitmap, "little") << begin
-        if reach < head.count:
-            if not bits:
-                return FilterStep(head.base_offset + reach, 0, None)
-            self.partial = PartialStep(head.base_offset, offset, reach, bits)
-            return FilterStep(offset, 0, None)
+        bits = match.bits
+        if bits is None:
+            return unseen
+        if not whole:
+            self.partial = match
+            return FilterStep(offset if bits else head.base_offset + match.reach, 0, None)
         passed = bits.bit_count()
         if passed == head.count:
             return FilterStep(head.next_offset, passed, b"")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
+from logboom.nodes.replica.batch_match import MatchQueue
 from logboom.nodes.replica.entry_reader import (
     DamagedEntry,
     FilteredRead,
@@ -51,7 +52,7 @@ class Scan:
     deadline: float
     """When its reader stops waiting."""
     until: float
-    """When it is answered with its progress; a batch that has matches is finished first."""
+    """When it is answered with its progress; a batch that was begun is finished first."""
     woken: bool
     """True if it waited at the HW before, and returns there if it finds nothing."""
     moved: bool = False
@@ -108,6 +109,7 @@ class ScanScheduler:
         self._holds = holds
         self._shares = shares
         self._line: dict[tuple[PeerAddress, int], Scan] = {}
+        self._matching = MatchQueue()
 
     def __len__(self) -> int:
         return len(self._line)
@@ -126,6 +128,7 @@ class ScanScheduler:
         address, message = hold.address, hold.message
         scan = Scan(address, message, key, sieve, hold.deadline, until, woken, hold.moved)
         scan.share = hold.share
+        sieve.queue = self._matching
         name = (address, message.id)
         if name in self._line:
             self._take(name)

@@ -22,13 +22,12 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from logboom.nodes.replica.batch_match import BatchMatch, MatchQueue
 from logboom.nodes.subscriptions.dispatch_events import Entry
 from logboom.wire.actor import Note, note
-from logboom.wire.batch import open_batch
-from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch, StartError, describe_exception
 from logboom.wire.filters import Matcher, ScanBudget, read_matcher
-from logboom.wire.head import BatchHead, ControlKind
+from logboom.wire.head import ControlKind
 from logboom.wire.stats import Statistics
 
 Said: TypeAlias = Literal["accept", "reject", "reschedule"]
@@ -54,18 +53,6 @@ _READING: Final = 20
 """Units of reading an entry of which nothing is delivered, beside one for each 4 KiB."""
 
 
-class _PartialMatch(NamedTuple):
-    """The evaluated part of a batch for which the budget was not enough, or that is dealt in pieces."""
-
-    head: BatchHead
-    columns: Columns | None
-    """None once all are evaluated."""
-    reach: int
-    """Messages evaluated, counted from its first."""
-    bits: int
-    """Those that match."""
-
-
 class EntryFilter:
     """The filter of one subscription."""
 
@@ -75,8 +62,11 @@ class EntryFilter:
         plug_ins: Sequence[PlugIn] = (),
         stats: Statistics | None = None,
         notes: list[Note] | None = None,
+        queue: MatchQueue | None = None,
     ) -> None:
         """Create a filter, which puts the faults of plug-ins into `notes`.
+
+        Large batches are evaluated in `queue`, which all filters of a broker share.
 
         Raises:
             InvalidFilter, InvalidRequest: `text` cannot be parsed.
@@ -88,7 +78,9 @@ class EntryFilter:
         self._notes = [] if notes is None else notes
         self.budget = ScanBudget(UNLIMITED)
         """What the entries of this event may still cost, set by the dispatcher."""
-        self._partial: _PartialMatch | None = None
+        self._partial: BatchMatch | None = None
+        """The batch for which the budget was not enough, or that is dealt in pieces."""
+        self._queue = MatchQueue() if queue is None else queue
 
     def judge(self, entry: Entry, missing: int, *, damaged: bool = False) -> FilterResult | None:
         """Decide about the unacknowledged messages (`missing`, as bits) of an entry.
@@ -170,18 +162,12 @@ class EntryFilter:
         """Return the messages that match, as bits; None: the budget is used up before the last."""
         if not matcher.may_match(entry.head):
             return 0
-        head = entry.head
-        known, self._partial = self._partial, None
-        if known is None or known.head != head:
-            known = _PartialMatch(head, open_batch(entry.frame, head), 0, 0)
-        columns, reach, bits = known.columns, known.reach, known.bits
-        if columns is not None:
-            found = matcher.match(columns.slice(reach), self.budget)
-            bits |= int.from_bytes(found.bitmap, "little") << reach
-            reach += found.examined
-        whole = reach == head.count
-        self._partial = _PartialMatch(head, None if whole else columns, reach, bits)
-        return bits if whole else None
+        match, self._partial = self._partial, None
+        if match is None or match.head != entry.head:
+            match = BatchMatch(matcher, entry.head, entry.frame)
+        whole = self._queue.advance(match, self.budget)
+        self._partial = match
+        return match.bits if whole else None
 
 
 def load(names: Sequence[str]) -> tuple[DispatchFilter, ...]:

@@ -18,6 +18,7 @@ from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.log.keys import Position
 from logboom.nodes.parking.release_scheduler import is_certain
 from logboom.nodes.replica.ack_set import AckSet
+from logboom.nodes.replica.batch_match import MatchQueue
 from logboom.nodes.replica.cursors import whole_delta
 from logboom.nodes.replica.entry_reader import DamagedEntry
 from logboom.nodes.replica.leadership import Leadership
@@ -126,6 +127,7 @@ class SubscriptionService(Service):
         """Faults of plug-ins that are not in a turn's effects yet."""
         self._rates = TopicRateLimiters(context.routes)
         self._slot_reader = SlotReader()
+        self._matching = MatchQueue()
         self.served: dict[SubscriptionKey, ActiveSubscription] = {}
         self._by_queue: dict[QueueKey, dict[str, ActiveSubscription]] = {}
         """The same, by queue."""
@@ -222,7 +224,8 @@ class SubscriptionService(Service):
         """
         source = LogEntrySource(replica, self._queues.storage, self._on_damage, self._slot_reader)
         plug_ins = [partial(each, replica.topic, name) for each in self._plug_ins]
-        entry_filter = EntryFilter(settings.filter, plug_ins, self._stats, self._notes)
+        given = (settings.filter, plug_ins, self._stats, self._notes, self._matching)
+        entry_filter = EntryFilter(*given)
         rates = (self._rates.get_limiter(replica, name),)
         dispatcher = make_dispatcher(settings, source, acks, counts, entry_filter, rates)
         served = ActiveSubscription(name, replica, leading, settings, dispatcher)

@@ -227,15 +227,6 @@ def test_the_least_budget_gets_on() -> None:
     assert (match.passed, match.examined) == (LEAST_STEP, LEAST_STEP)
 
 
-def test_small_budgets_do_not_open_a_large_batch_over_and_over() -> None:
-    matcher, columns = Filter.of("a").matcher(), tagged(*["a"] * 50_000)
-    at = pulls = 0
-    while at < 50_000:
-        at += matcher.match(columns.slice(at), ScanBudget(1)).examined
-        pulls += 1
-    assert pulls <= 4
-
-
 def test_searching_large_headers_costs_more() -> None:
     columns = columns_of([Row({"x": b"a" * 100_000})] * 200)
     plain = Filter.of(where="x = 'a'").matcher().match(columns, ScanBudget(400_000)).examined
