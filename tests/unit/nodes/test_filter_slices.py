@@ -25,7 +25,7 @@ from tests.unit.nodes.subscriptions.test_slot_slices import (
 from tests.unit.nodes.subscriptions.test_subscription_handler import Reader, alone
 from tests.unit.wire.work import longest_ms, without_garbage_of_others
 
-WANTED: Final = "WHERE KEYS = 'b'"
+WANTED: Final = "WHERE KEYS = 'b' OR TAGS = 't7'"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -45,6 +45,9 @@ WORST: Final[dict[str, Callable[[], list[bytes]]]] = {
     "eight": lambda: texts(8),
     "many": lambda: texts(100),
     "tiny": lambda: [tiny()],
+    "tags": lambda: [
+        encode_batch([b""] * LARGEST, tags=[f"t{n}" for n in range(LARGEST)], now_ms=1)
+    ],
     "keys": lambda: [
         encode_batch(
             [b""] * LARGEST,

@@ -164,7 +164,7 @@ class EntryFilter:
             return 0
         match, self._partial = self._partial, None
         if match is None or match.head != entry.head:
-            match = BatchMatch(matcher, entry.head, entry.frame)
+            match = BatchMatch(matcher, entry.head, bytes(entry.frame))
         whole = self._queue.advance(match, self.budget)
         self._partial = match
         return match.bits if whole else None

@@ -176,14 +176,16 @@ class FilterColumns:
         tags = self._columns.arrow_buffers().tag
         if tags is None:
             return self.same(null)
-        states = bytes(map(judge, _distinct(tags)))
-        if len(states) <= 256:
+        if len(tags.dictionary.offsets) <= 4 * 257:
             # An index of four bytes is small enough to be its lowest byte.
+            states = bytes(map(judge, _distinct(tags)))
             first, end = self._columns.first, self._columns.first + self.count
             lowest = bytes(tags.indices.cast("B")[4 * first : 4 * end : 4])
             found = self.truth(lowest.translate(states.ljust(256, b"\0")))
         else:
-            found = self.truth(bytes(map(states.__getitem__, self._indices(tags))))
+            indices = self._indices(tags)
+            judged = {place: judge(tag) for place, tag in _used(tags, indices).items()}
+            found = self.truth(bytes(map(judged.__getitem__, indices)))
         if tags.validity is None:
             return found
         valid = int(self._valid(tags)[::-1] or "0", 2)
@@ -194,8 +196,8 @@ class FilterColumns:
         )
 
     def _tags_spread(self, tags: TagBuffers) -> Iterable[bytes | None]:
-        distinct = _distinct(tags)
-        spread = map(distinct.__getitem__, self._indices(tags))
+        indices = self._indices(tags)
+        spread = map(_used(tags, indices).__getitem__, indices)
         valid: Iterable[str] = repeat("1") if tags.validity is None else self._valid(tags)
         return (tag if bit == "1" else None for tag, bit in zip(spread, valid, strict=False))
 
@@ -212,6 +214,13 @@ def _distinct(tags: TagBuffers) -> list[bytes]:
     ends = tags.dictionary.offsets.cast("i").tolist()
     data = bytes(tags.dictionary.data)
     return [data[ends[place] : ends[place + 1]] for place in range(len(ends) - 1)]
+
+
+def _used(tags: TagBuffers, indices: Sequence[int]) -> dict[int, bytes]:
+    """Return the tags of some messages by their indices: a slice needs few of a large dictionary."""
+    ends = tags.dictionary.offsets.cast("B").cast("i")
+    data = tags.dictionary.data
+    return {place: bytes(data[ends[place] : ends[place + 1]]) for place in set(indices)}
 
 
 def _repeats(contents: Sequence[bytes | None]) -> bool:
