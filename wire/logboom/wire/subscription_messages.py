@@ -30,7 +30,7 @@ MAX_ACKED: Final = 25_000
 may hold by default."""
 MAX_AGAIN: Final = 10_000
 """Maximum spans of messages given back in one SettleMessages."""
-MAX_RANGES: Final = 4_096
+MAX_RANGES: Final = 1_024
 """Maximum ranges of one consumer."""
 
 
@@ -229,7 +229,7 @@ class ConsumerState(Struct, frozen=True, array_like=True):
     active: bool
     silent_ms: int
     ranges: list[Span]
-    """Of key_shared: its slots."""
+    """Of key_shared: its slots. Those of all consumers are cut after 1,000 ranges, the lowest first."""
 
 
 class SubscriptionState(Struct, frozen=True, array_like=True):
@@ -252,9 +252,9 @@ class SubscriptionState(Struct, frozen=True, array_like=True):
     """Messages that were read and wait for a consumer."""
     consumers: list[ConsumerState]
     uncovered: list[Span]
-    """Of key_shared: slots of nobody."""
+    """Of key_shared: the first 100 ranges of slots of nobody."""
     draining: list[tuple[int, int]]
-    """Of key_shared: (slot, messages that its old owner still holds)."""
+    """Of key_shared: (slot, messages that its old owner still holds), of the first 100 slots."""
     again: list[tuple[int, int]]
     """(offset, deliveries that came to nothing) of the first 100 messages that have any."""
     acked: list[Span]

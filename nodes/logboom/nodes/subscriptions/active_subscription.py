@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from logboom.nodes.replica.ack_set import AckSet
 from logboom.nodes.replica.leadership import Leadership
@@ -25,6 +25,13 @@ from logboom.nodes.subscriptions.single_active_dispatcher import SingleActiveDis
 from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.subscription_messages import ConsumerState, SubscriptionState
+
+MOST_RANGES: Final = 1_000
+"""Ranges of slots in a state: those of the lowest slots, …"""
+MOST_HOLES: Final = 100
+"""… ranges without an owner, …"""
+MOST_DRAINING: Final = 100
+"""… and slots that drain."""
 
 
 class HeldReceive(NamedTuple):
@@ -143,7 +150,7 @@ class ActiveSubscription:
         consumers_of = dispatcher.consumers.items()
         ranges = {name: list(each.ranges or ()) for name, each in consumers_of}
         if keys is not None:
-            ranges = keys.table.ranges()
+            ranges = keys.table.ranges(MOST_RANGES)
         consumers = [
             ConsumerState(
                 name,
@@ -168,8 +175,8 @@ class ActiveSubscription:
             dispatcher.unacked,
             dispatcher.waiting(),
             consumers,
-            keys.table.uncovered() if keys is not None and consumers else [],
-            sorted(keys.draining().items())[:100] if keys is not None else [],
+            keys.table.uncovered(MOST_HOLES) if keys is not None and consumers else [],
+            keys.draining(MOST_DRAINING) if keys is not None else [],
             [],
             [],
             self.settings if consumers else None,

@@ -3,13 +3,16 @@
 A key's slot is its hash mod 65,536 (`wire.hashing.slot_of`). `AutoSplitSelector` halves the largest range for
 a newcomer, `StickySelector` takes the ranges that consumers name, `ConsistentHashSelector` puts points on a ring.
 A consumer is its name, or anything hashable with a `name` and maybe a `priority` (0 is the best).
+
+Additions and removals return what they have changed: ranges and their new owners. They cost as much as the
+consumer has of ranges or points, besides what is moved and searched in C.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from array import array
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Sequence
-from itertools import pairwise
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from logboom.wire.errors import InvalidRequest
@@ -19,6 +22,8 @@ C = TypeVar("C", bound=Hashable)
 
 Range: TypeAlias = tuple[int, int]
 """First and last slot, both included."""
+Change: TypeAlias = tuple[C | None, Sequence[Range]]
+"""Who owns these slots or hashes now."""
 
 POINTS: Final = 100
 """Points of one consumer on a ring."""
@@ -44,8 +49,10 @@ class AutoSplitSelector(Generic[C]):
         self._uppers: list[int] = []
         self._owners: list[C] = []
 
-    def add(self, consumer: C, ranges: Sequence[Range] | None = None) -> None:
+    def add(self, consumer: C, ranges: Sequence[Range] | None = None) -> list[Change[C]]:
         """Give a consumer the lower half of the largest range; of equal ranges, of the lowest.
+
+        Return what has changed.
 
         Raises:
             InvalidRequest: the consumer names ranges or has one already, or the largest cannot be
@@ -57,7 +64,7 @@ class AutoSplitSelector(Generic[C]):
             raise _present(consumer)
         if not self._uppers:
             self._uppers, self._owners = [self.size], [consumer]
-            return
+            return [(consumer, [(0, self.size)])]
         lowers = [0, *self._uppers[:-1]]
         sizes = [upper - lower for lower, upper in zip(lowers, self._uppers, strict=True)]
         at = sizes.index(max(sizes))
@@ -68,18 +75,28 @@ class AutoSplitSelector(Generic[C]):
             raise InvalidRequest(text)
         self._uppers.insert(at, self._uppers[at] - (sizes[at] >> 1))
         self._owners.insert(at, consumer)
+        return [(consumer, [(self._lower(at), self._uppers[at])])]
 
-    def remove(self, consumer: C) -> None:
+    def remove(self, consumer: C) -> list[Change[C]]:
         """Give a consumer's range to the next higher one, or from the top to the next lower one.
 
-        Unknown consumers are ignored.
+        Return what has changed. Unknown consumers are ignored.
         """
         if consumer not in self._owners:
-            return
+            return []
         at = self._owners.index(consumer)
+        lower, upper = self._lower(at), self._uppers[at]
         del self._owners[at]
+        if not self._owners:
+            self._uppers = []
+            return [(None, [(lower, upper)])]
         # The next lower range takes over the bound of the topmost one.
-        del self._uppers[at - 1 if at and at == len(self._owners) else at]
+        topmost = at == len(self._owners)
+        del self._uppers[at - 1 if topmost else at]
+        return [(self._owners[-1 if topmost else at], [(lower, upper)])]
+
+    def _lower(self, at: int) -> int:
+        return self._uppers[at - 1] + 1 if at else 0
 
     def select(self, slot: int) -> C | None:
         """Return the owner of a slot, or None."""
@@ -109,57 +126,74 @@ class StickySelector(Generic[C]):
         if size < 1:
             raise InvalidRequest(f"sticky ranges need at least one slot, not {size}")
         self.size = size
-        self._held: list[tuple[int, int, C]] = []
+        self._held: dict[C, Sequence[Range]] = {}
+        """The ranges of each consumer, as it has named them."""
+        self._taken = bytearray(size)
+        """1 for each slot that has an owner."""
 
-    def add(self, consumer: C, ranges: Sequence[Range] | None = None) -> None:
+    def add(self, consumer: C, ranges: Sequence[Range] | None = None) -> list[Change[C]]:
         """Give a consumer all of its ranges, or raise an error and change nothing.
+
+        Return what has changed.
 
         Raises:
             InvalidRequest: no range is named, or one is reversed, out of bounds or overlaps
                 another.
         """
-        if any(owner == consumer for _, _, owner in self._held):
+        if consumer in self._held:
             raise _present(consumer)
-        wanted = sorted(ranges or ())
-        if not wanted:
+        if not ranges:
             raise InvalidRequest("a consumer with sticky ranges must name at least one")
-        for first, last in wanted:
-            if not 0 <= first <= last < self.size:
-                text = f"{first} to {last} is not a range within 0 to {self.size - 1}"
+        taken, size = self._taken, self.size
+        for at, (first, last) in enumerate(ranges):
+            if not 0 <= first <= last < size:
+                self._clear(ranges[:at])
+                text = f"{first} to {last} is not a range within 0 to {size - 1}"
                 raise InvalidRequest(f"{text}: give (first, last), both included")
-        held = sorted([*self._held, *((a, b, consumer) for a, b in wanted)], key=_first)
-        for (_, last, other), (first, _, owner) in pairwise(held):
-            if first <= last:
-                text = f"slot {first} belongs to both {_name(other)!r} and {_name(owner)!r}"
+            slot = taken.find(1, first, last + 1)
+            if slot >= 0:
+                self._clear(ranges[:at])
+                other = self.select(slot)
+                text = f"slot {slot} belongs to both "
+                text += f"{_name(consumer if other is None else other)!r} and {_name(consumer)!r}"
                 raise InvalidRequest(f"{text}: give ranges that do not overlap")
-        self._held = held
+            taken[first : last + 1] = b"\1" * (last + 1 - first)
+        self._held[consumer] = ranges
+        return [(consumer, ranges)]
 
-    def remove(self, consumer: C) -> None:
-        """Take a consumer's slots away. Unknown consumers are ignored."""
-        self._held = [row for row in self._held if row[2] != consumer]
+    def remove(self, consumer: C) -> list[Change[C]]:
+        """Take a consumer's slots away, and return what has changed.
+
+        Unknown consumers are ignored.
+        """
+        ranges = self._held.pop(consumer, ())
+        self._clear(ranges)
+        return [(None, ranges)]
+
+    def _clear(self, ranges: Sequence[Range]) -> None:
+        taken = self._taken
+        for first, last in ranges:
+            taken[first : last + 1] = bytes(last + 1 - first)
 
     def select(self, slot: int) -> C | None:
         """Return the owner of a slot, or None."""
-        at = bisect_right(self._held, slot, key=_first) - 1
-        if at < 0:
-            return None
-        _, last, owner = self._held[at]
-        return owner if slot <= last else None
+        for owner, ranges in self._held.items():
+            if any(first <= slot <= last for first, last in ranges):
+                return owner
+        return None
 
     def ranges(self) -> dict[C, list[Range]]:
         """Return the slots of each consumer."""
-        table: dict[C, list[Range]] = {}
-        for first, last, owner in self._held:
-            table.setdefault(owner, []).append((first, last))
-        return table
+        return {owner: sorted(ranges) for owner, ranges in self._held.items()}
 
-    def uncovered(self) -> list[Range]:
-        """Return the slots without an owner."""
-        holes, at = [], 0
-        for first, last, _ in [*self._held, (self.size, self.size, None)]:
-            if first > at:
-                holes.append((at, first - 1))
-            at = last + 1
+    def uncovered(self, most: int = SLOTS) -> list[Range]:
+        """Return the slots without an owner: the first `most` ranges."""
+        holes: list[Range] = []
+        end = 0
+        while len(holes) < most and (first := self._taken.find(0, end)) >= 0:
+            end = self._taken.find(1, first)
+            end = self.size if end < 0 else end
+            holes.append((first, end - 1))
         return holes
 
 
@@ -175,14 +209,15 @@ class ConsistentHashSelector(Generic[C]):
         if points < 1:
             raise InvalidRequest(f"a consumer needs at least one point on the ring, not {points}")
         self.points = points
-        self._ring: list[int] = []
+        self._ring = array("I")
+        """All points, in their order; an array, since the integers of a list are all over the memory."""
         self._at: dict[int, list[C]] = {}
         """The consumers at each point; the first one owns it."""
         self._selected: dict[C, int] = {}
         """The number of points of each consumer."""
 
-    def add(self, consumer: C, ranges: Sequence[Range] | None = None) -> None:
-        """Put a consumer's points on the ring.
+    def add(self, consumer: C, ranges: Sequence[Range] | None = None) -> list[Change[C]]:
+        """Put a consumer's points on the ring, and return what has changed.
 
         At an occupied point it waits behind the owner, unless it has a better priority, or a
         consumer of the same name has more points.
@@ -195,12 +230,13 @@ class ConsistentHashSelector(Generic[C]):
         if consumer in self._selected:
             raise _present(consumer)
         self._selected[consumer] = 0
+        taken = []
         for point in self._points_of(consumer):
             here = self._at.setdefault(point, [])
             if consumer in here:
                 continue
             if not here:
-                self._ring.append(point)
+                insort(self._ring, point)
             here.append(consumer)
             if len(here) == 1:
                 self._selected[consumer] += 1
@@ -208,25 +244,50 @@ class ConsistentHashSelector(Generic[C]):
                 self._selected[here[0]] -= 1
                 self._selected[consumer] += 1
                 here.insert(0, here.pop())
-        self._ring.sort()
+            if here[0] == consumer:
+                taken.append(point)
+        return self._arcs(taken)
 
-    def remove(self, consumer: C) -> None:
-        """Give a consumer's points to those that wait there. Unknown consumers are ignored."""
+    def remove(self, consumer: C) -> list[Change[C]]:
+        """Give a consumer's points to those that wait there, and return what has changed.
+
+        Unknown consumers are ignored.
+        """
         if consumer not in self._selected:
-            return
+            return []
+        left = []
         for point in set(self._points_of(consumer)):
             here = self._at[point]
             had = here[0] == consumer
             here.remove(consumer)
             if not here:
                 del self._at[point]
+                del self._ring[bisect_left(self._ring, point)]
             elif had:
                 best = min(here, key=lambda c: (_priority(c), _name(c), self._selected[c]))
                 here.remove(best)
                 here.insert(0, best)
                 self._selected[best] += 1
+            if had:
+                left.append(point)
         del self._selected[consumer]
-        self._ring = sorted(self._at)
+        return self._arcs(left)
+
+    def _arcs(self, points: list[int]) -> list[Change[C]]:
+        """Return the owners of these points, with the hashes from the points before to these.
+
+        Those beyond the last point are among them, since they belong to the first one.
+        """
+        if not self._ring:
+            return [(None, [(0, RING - 1)])]
+        arcs: list[Change[C]] = []
+        for point in points:
+            at = bisect_left(self._ring, point)
+            first = self._ring[at - 1] + 1 if at else 0
+            arcs.append((self.select(point), [(first, point)]))
+        if self._ring[-1] < RING - 1:
+            arcs.append((self.select(RING - 1), [(self._ring[-1] + 1, RING - 1)]))
+        return arcs
 
     def select(self, digest: int) -> C | None:
         """Return the owner of a 31-bit hash, or None."""
@@ -272,10 +333,6 @@ class ConsistentHashSelector(Generic[C]):
             return _priority(newcomer) < _priority(holder)
         same = _name(newcomer) == _name(holder)
         return same and self._selected[newcomer] + 1 < self._selected[holder]
-
-
-def _first(row: tuple[int, int, object]) -> int:
-    return row[0]
 
 
 def _name(consumer: object) -> str:

@@ -11,6 +11,7 @@ slots that no sticky range covers wait uncounted, as bits, and hold nobody up. A
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import nsmallest
 from typing import Final
 
 from logboom.nodes.replica.ack_set import AckSet
@@ -24,6 +25,7 @@ from logboom.nodes.subscriptions.key_shared_backlog import KeySharedBacklog
 from logboom.nodes.subscriptions.slot_reader import PIECE
 from logboom.nodes.subscriptions.slot_table import SlotTable
 from logboom.wire.errors import DamagedBatch
+from logboom.wire.hashing import SLOTS
 
 READ_ON: Final = 20_000
 """Messages that one event may read ahead. The next turn continues."""
@@ -31,6 +33,12 @@ HINDERED_UNITS: Final = 6
 """Units of dealing a message out while slots are held up (otherwise two), …"""
 OWNER_UNITS: Final = 8
 """… and of each consumer that a piece of a batch may go to."""
+RANGE_UNITS: Final = 5
+"""Units of each range that a consumer that comes or goes has named, …"""
+RING_UNITS: Final = 1_500
+"""… of its points on a ring, …"""
+RING_CONSUMER_UNITS: Final = 10
+"""… and of the points of each consumer there."""
 
 
 class KeySharedDispatcher(Dispatcher):
@@ -70,10 +78,18 @@ class KeySharedDispatcher(Dispatcher):
     # ── consumers ───────────────────────────────────────────────────────────────────────────────
 
     def _attached(self, consumer: AttachedConsumer) -> None:
+        self.worked += self._table_units(consumer)
         self._read_again(self.backlog.add(consumer, self.consumers.values()))
 
     def _detached(self, consumer: AttachedConsumer) -> None:
+        self.worked += self._table_units(consumer)
         self._read_again(self.backlog.remove(consumer, self.consumers.values()))
+
+    def _table_units(self, consumer: AttachedConsumer) -> int:
+        """Return the units of giving a consumer its slots, or taking them away."""
+        if self.settings.hashing == "consistent":
+            return RING_UNITS + RING_CONSUMER_UNITS * len(self.consumers)
+        return RANGE_UNITS * len(consumer.ranges or ())
 
     def _read_again(self, uncovered: OffsetSet) -> None:
         if not self._rescan.count:
@@ -114,10 +130,11 @@ class KeySharedDispatcher(Dispatcher):
         """Return the number of messages that were read and wait for permits or for their slot."""
         return self.backlog.waiting + sum(offsets.count for offsets in self.returning)
 
-    def draining(self) -> dict[int, int]:
-        """Return how many messages old owners still hold, by slot, if others wait for the slot."""
+    def draining(self, most: int = SLOTS) -> list[tuple[int, int]]:
+        """Return the first `most` slots that others wait for, and how many messages old owners still hold."""
         draining, blocked = self.backlog.draining, self.backlog.blocked
-        return {slot: count for slot, count in draining.items() if slot in blocked}
+        slots = nsmallest(most, draining.keys() & blocked.keys())
+        return [(slot, draining[slot]) for slot in slots]
 
     def _prepare(self) -> bool:
         if not super()._prepare():

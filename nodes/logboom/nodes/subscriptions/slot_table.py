@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, compress, islice
+from operator import is_not, itemgetter
 from typing import Final, TypeAlias
 
 from logboom.nodes.replica.offset_set import bits_of, offsets_of
@@ -12,6 +13,7 @@ from logboom.nodes.subscriptions.dispatch_events import Entry, Hashing
 from logboom.nodes.subscriptions.key_ranges import (
     RING,
     AutoSplitSelector,
+    Change,
     ConsistentHashSelector,
     Range,
     StickySelector,
@@ -24,6 +26,7 @@ _SCALE = RING // SLOTS
 """Hashes of a ring per slot, since a whole slot belongs to one consumer."""
 _OTHERS: Final = 255
 """Code of consumers beyond the number of codes."""
+_BYTES: Final = [bytes([code]) for code in range(_OTHERS + 1)]
 _ZEROS: Final = b"0" * 256
 _FEW: Final = 16
 """Up to this number, messages are examined one by one."""
@@ -41,24 +44,27 @@ class SlotTable:
         Raises:
             InvalidRequest: the hashing is unknown.
         """
-        self._ranges: (
+        self.selector: (
             AutoSplitSelector[AttachedConsumer]
             | StickySelector[AttachedConsumer]
             | ConsistentHashSelector[AttachedConsumer]
         )
+        self._scale: Callable[[Range], Range] | None = None
+        """Turns a range into slots; the last may be before the first. None if it is slots."""
         if hashing == "auto_split":
-            self._ranges = AutoSplitSelector()
+            self.selector, self._scale = AutoSplitSelector(), _within
         elif hashing == "sticky":
-            self._ranges = StickySelector()
+            self.selector = StickySelector()
         elif hashing == "consistent":
-            self._ranges = ConsistentHashSelector()
+            self.selector, self._scale = ConsistentHashSelector(), _scaled
         else:
             raise InvalidRequest(f"unknown hashing {hashing!r}")
         self.owners: list[AttachedConsumer | None] = [None] * SLOTS
         """By slot."""
-        self._owner_codes = bytes(SLOTS)
+        self._owner_codes = bytearray(SLOTS)
         """One byte per slot that stands for its owner; 0 if there is none."""
-        self._owner_of_code: list[AttachedConsumer | None] = [None]
+        self._owner_of_code: list[AttachedConsumer | None] = [None] * _OTHERS
+        self._codes: dict[AttachedConsumer, int] = {}
 
     def add(self, consumer: AttachedConsumer) -> None:
         """Add a consumer.
@@ -66,40 +72,45 @@ class SlotTable:
         Raises:
             InvalidRequest: its ranges are invalid, and nothing has changed.
         """
-        self._ranges.add(consumer, consumer.ranges)
-        self._fill()
+        changes = self.selector.add(consumer, consumer.ranges)
+        code = _OTHERS
+        if len(self._codes) < _OTHERS - 1:
+            code = self._owner_of_code.index(None, 1)
+            self._owner_of_code[code] = consumer
+            self._codes[consumer] = code
+        self._change(changes)
 
     def remove(self, consumer: AttachedConsumer) -> None:
         """Remove a consumer."""
-        self._ranges.remove(consumer)
-        self._fill()
+        self._change(self.selector.remove(consumer))
+        code = self._codes.pop(consumer, 0)
+        self._owner_of_code[code] = None
 
-    def ranges(self) -> dict[str, list[Range]]:
-        """Return the slots of each consumer, by name."""
-        table = {}
-        for consumer, ranges in self._ranges.ranges().items():
-            if isinstance(self._ranges, ConsistentHashSelector):
-                ranges = [(-(-first // _SCALE), last // _SCALE) for first, last in ranges]
-            table[consumer.name] = [(a, min(b, SLOTS - 1)) for a, b in ranges if a <= b]
+    def _change(self, changes: Sequence[Change[AttachedConsumer]]) -> None:
+        owners, codes = self.owners, self._owner_codes
+        for owner, ranges in changes:
+            code = _BYTES[0 if owner is None else self._codes.get(owner, _OTHERS)]
+            for first, last in ranges if self._scale is None else map(self._scale, ranges):
+                count = last + 1 - first
+                owners[first : last + 1] = [owner] * count
+                codes[first : last + 1] = code * count
+
+    def ranges(self, most: int = SLOTS) -> dict[str, list[Range]]:
+        """Return the slots of each consumer, by name: `most` ranges, those of the lowest slots."""
+        table: dict[str, list[Range]] = {}
+        owners = self.owners
+        # A range ends where the next slot has another owner.
+        ends = compress(range(SLOTS), map(is_not, owners, islice(owners, 1, None)))
+        first = 0
+        for last in islice(chain(ends, (SLOTS - 1,)), most):
+            if (owner := owners[last]) is not None:
+                table.setdefault(owner.name, []).append((first, last))
+            first = last + 1
         return table
 
-    def uncovered(self) -> list[Range]:
-        """Return the slots without an owner, if there are any consumers."""
-        return self._ranges.uncovered() if isinstance(self._ranges, StickySelector) else []
-
-    def _fill(self) -> None:
-        owners: list[AttachedConsumer | None] = [None] * SLOTS
-        scaled = isinstance(self._ranges, ConsistentHashSelector)
-        for consumer, ranges in self._ranges.ranges().items():
-            for first, last in ranges:
-                low, high = (-(-first // _SCALE), last // _SCALE) if scaled else (first, last)
-                high = min(high, SLOTS - 1)
-                if low <= high:
-                    owners[low : high + 1] = [consumer] * (high + 1 - low)
-        self.owners = owners
-        self._owner_of_code = [None, *self._ranges.ranges()]
-        letters = {owner: min(n, _OTHERS) for n, owner in enumerate(self._owner_of_code)}
-        self._owner_codes = bytes(map(letters.__getitem__, owners))
+    def uncovered(self, most: int = SLOTS) -> list[Range]:
+        """Return the slots without an owner, if there are any consumers: the first `most` ranges."""
+        return self.selector.uncovered(most) if isinstance(self.selector, StickySelector) else []
 
     def split(self, slots: Slots, bits: int) -> Iterator[tuple[AttachedConsumer | None, int]]:
         """Yield the messages of a batch by the owners of their slots.
@@ -129,6 +140,14 @@ class SlotTable:
             places.setdefault(self.owners[slots[place]], []).append(place)
         for owner, found in places.items():
             yield owner, bits_of(found)
+
+
+def _within(each: Range) -> Range:
+    return each[0], min(each[1], SLOTS - 1)
+
+
+def _scaled(each: Range) -> Range:
+    return -(-each[0] // _SCALE), each[1] // _SCALE
 
 
 def slots_of(entry: Entry) -> list[int]:
