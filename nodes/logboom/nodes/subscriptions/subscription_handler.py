@@ -75,6 +75,8 @@ PART_COUNTS: Final = 2_000
 """Messages that were delivered in vain that one part looks at."""
 WAITING_BYTES: Final = 64 * 1024
 """What a request about all subscriptions of a queue takes of memory while it is carried out."""
+MOST_CONSUMERS: Final = 1_000
+"""Consumers of one subscription in one queue, since some events look at all of them."""
 MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
 """A peer that has not taken this many bytes, for all consumers of its connection, is slow."""
 
@@ -241,6 +243,8 @@ class SubscriptionHandler(Service):
             served = self._found(peer, replica, leading, message, turn)
             name, session = message.consumer, message.session
             old = served.sessions.get(name)
+            if old is None and len(served.sessions) >= MOST_CONSUMERS:
+                raise _crowded(served.name)
             if old is not None:
                 if session <= old.session:
                     raise unknown_consumer(name)
@@ -378,6 +382,11 @@ class SubscriptionHandler(Service):
         served = service.serve(replica, leading, name, settings, acks, {}, turn.mono)
         service.begin(replica, name, acks, {}, turn)
         return served
+
+
+def _crowded(subscription: str) -> Refused:
+    text = f"{MOST_CONSUMERS} consumers are attached to subscription {subscription!r}"
+    return Refused(f"{text}: close some, or give the topic another subscription", "CONSUMER_BUSY")
 
 
 def _name_taken(subscription: str, consumer: str) -> GroupError:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from logboom.nodes.log.keys import Position
+from logboom.nodes.subscriptions import subscription_handler
 from logboom.wire.actor import Event
 from logboom.wire.batch import encode_batch, open_batch
 from logboom.wire.cursor_deltas import encode_deltas
@@ -401,6 +402,29 @@ def test_keys_go_to_one_consumer_as_parts_of_batches() -> None:
     assert one.receive() == first
     ranges = {c.name: c.ranges for c in state(rig).consumers}
     assert ranges == {"two": [(0, 32_768)], "one": [(32_769, 65_535)]}
+
+
+@pytest.mark.parametrize("kind", ["shared", "key_shared", "failover"])
+def test_a_subscription_has_so_many_consumers_and_no_more(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscription_handler, "MOST_CONSUMERS", 2)
+    rig = alone()
+    one, two, three = (
+        Reader(rig, name, SubscriptionConfig(kind=kind)) for name in ("one", "two", "three")
+    )
+    one.subscribe()
+    two.subscribe()
+    with pytest.raises(Refused, match="2 consumers are attached") as busy:
+        three.subscribe()
+    assert busy.value.code == "CONSUMER_BUSY"
+    assert [each.name for each in state(rig).consumers] == ["one", "two"]
+    # Who is attached may attach again, and who goes makes room.
+    two.subscribe()
+    two.peer.ask(Detach(0, 5_000, "flights", 0, "s", "two", two.session))
+    two.peer.answer()
+    three.subscribe()
+    assert [each.name for each in state(rig).consumers] == ["one", "three"]
 
 
 def test_what_does_not_fit_the_subscription_is_refused() -> None:
