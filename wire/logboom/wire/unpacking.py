@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _STRIDE: Final[int] = 64  # values cut per step from an even column
 _STRIDE_WIDTH: Final[int] = 4096  # above it the copying outweighs the cutting
 _TAGS_PER_STEP: Final[int] = 4_096
+_INDICES_PER_STEP: Final[int] = 32_768
 
 
 class BinaryBuffers(NamedTuple):
@@ -182,10 +183,11 @@ class TagColumn:
         self._validity = cursor.take(-(-count // 8)) if nulls else None
         self._indices = cursor.take(4 * count).cast("i")
         self._dictionary = BinaryColumn(cursor, distinct, nulls=False)
-        yield
-        places = set(self._indices.tolist())
-        if min(places) < 0 or max(places) >= distinct:
-            raise damaged(f"a tag index is outside its dictionary of {distinct}")
+        for start in range(0, count, _INDICES_PER_STEP):
+            yield
+            places = self._indices[start : start + _INDICES_PER_STEP].tolist()
+            if min(places) < 0 or max(places) >= distinct:
+                raise damaged(f"a tag index is outside its dictionary of {distinct}")
         for start in range(0, distinct, _TAGS_PER_STEP):
             yield
             self._tags += _texts(self._dictionary, start)

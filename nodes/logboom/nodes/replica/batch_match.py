@@ -81,6 +81,8 @@ class BatchMatch:
             budget.left -= opening_cost(self.head)
         if self.whole:
             self._columns, self.batch = None, b""
+            if not self.small:
+                budget.left -= STEP_UNITS  # Many objects are freed.
 
     def take_over(self, other: BatchMatch) -> None:
         """Go on with what another evaluation of the same batch has opened."""
