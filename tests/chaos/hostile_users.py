@@ -72,24 +72,28 @@ class Report:
 
     sent: dict[str, int] = field(default_factory=dict)
     """Attacker → requests that it has sent in sessions."""
-    alone_ms: list[float] = field(default_factory=list)
+    elsewhere_ms: list[float] = field(default_factory=list)
+    """How long the client waited for an acknowledgement or a message while they attacked another
+    cluster of this machine, so that as much of its processors was taken, …"""
     beside_ms: list[float] = field(default_factory=list)
-    """How long the client waited for an acknowledgement or a message, without and with them."""
+    """… and while they attacked its own."""
     grown_mb: dict[str, float] = field(default_factory=dict)
     troubles: list[str] = field(default_factory=list)
 
     @property
     def slower(self) -> float:
         """How many times as long the client's p99 was beside the attackers."""
-        return percentile(self.beside_ms, 0.99) / percentile(self.alone_ms, 0.99)
+        return percentile(self.beside_ms, 0.99) / percentile(self.elsewhere_ms, 0.99)
 
     def __str__(self) -> str:
-        waits = [percentile(each, 0.99) for each in (self.alone_ms, self.beside_ms)]
         grown = ", ".join(f"{node} {mb:+.0f} MiB" for node, mb in self.grown_mb.items())
-        return (
-            f"{sum(self.sent.values()):,} requests; p99 of a client alone {waits[0]:.1f} ms, beside them "
-            f"{waits[1]:.1f} ms ({self.slower:.2f} times); {grown}"
-        )
+        p99 = f"p99 of a client beside them {percentile(self.beside_ms, 0.99):.1f} ms"
+        if self.elsewhere_ms:
+            before = percentile(self.elsewhere_ms, 0.99)
+            p99 += (
+                f", while they attacked another cluster {before:.1f} ms ({self.slower:.2f} times)"
+            )
+        return f"{sum(self.sent.values()):,} requests; {p99}; {grown}"
 
 
 def requests(chooser: random.Random) -> Iterator[list[Frame]]:
@@ -298,40 +302,66 @@ class Target:
             yield f"the client sent {self.said:,} messages, the log ends at {end:,}"
 
 
-def run(
-    seconds: float, seed: int = 0, nodes: int = 1, growth_mb: float = GROWTH_MB, alone_s: float = 5
-) -> Report:
-    """Attack a cluster with `nodes` name servers and brokers for so long, and report."""
-    report = Report()
-    spawn = multiprocessing.get_context("spawn")
-    with ExitStack() as stack:
-        target = Target(stack, nodes)
-        target.serve(min(alone_s, 3.0))
-        report.alone_ms = target.serve(alone_s)
-        before = target.state()
-        memory = {node: Memory(target.cluster.pid(node)) for node in target.cluster.nodes}
-        sent: dict[str, Synchronized[int]] = {}
-        attackers: list[SpawnProcess] = []
+class Attack:
+    """Users who send all they can to every node of a cluster, in processes of their own."""
+
+    def __init__(self, target: Target, seed: int, seconds: float) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self.sent: dict[str, Synchronized[int]] = {}
+        self.processes: list[SpawnProcess] = []
         for number, (user, node) in enumerate(product(USERS, target.cluster.nodes)):
-            counter = sent[f"{user} at {node}"] = spawn.Value("q", 0)
+            counter = self.sent[f"{user} at {node}"] = spawn.Value("q", 0)
             of = target.cluster.endpoint(node), target.keys_for(user, node)
             arguments = (*of, 1_000 * seed + number, seconds, counter)
-            attackers.append(spawn.Process(target=attack, args=arguments, daemon=True))
-        for each in attackers:
+            self.processes.append(spawn.Process(target=attack, args=arguments, daemon=True))
+
+    def beside(self, served: Target) -> Iterator[float]:
+        """Attack, and yield how long a client waits for each answer meanwhile, in ms."""
+        for each in self.processes:
             each.start()
         try:
-            while any(each.is_alive() for each in attackers):
-                report.beside_ms += target.serve(1.0)
+            while any(each.is_alive() for each in self.processes):
+                yield from served.serve(1.0)
+        except LogboomError:
+            for each in self.processes:
+                each.terminate()
+            raise
+        finally:
+            for each in self.processes:
+                each.join()
+
+
+def run(
+    seconds: float,
+    seed: int = 0,
+    nodes: int = 1,
+    growth_mb: float = GROWTH_MB,
+    elsewhere_s: float = 0,
+) -> Report:
+    """Attack a cluster with `nodes` name servers and brokers for so long, and report.
+
+    With `elsewhere_s`, another cluster is attacked before, for comparison.
+    """
+    report = Report()
+    with ExitStack() as stack:
+        target = Target(stack, nodes)
+        target.serve(3.0)
+        if elsewhere_s:
+            with ExitStack() as others:
+                elsewhere = Attack(Target(others, nodes), seed, elsewhere_s)
+                report.elsewhere_ms += elsewhere.beside(target)
+        before = target.state()
+        memory = {node: Memory(target.cluster.pid(node)) for node in target.cluster.nodes}
+        here = Attack(target, seed, seconds)
+        try:
+            report.beside_ms += here.beside(target)
         except LogboomError as error:
             report.troubles.append(f"the client is not served: {error}")
-            for each in attackers:
-                each.terminate()
         report.troubles += target.troubles(before)
-        for each in attackers:
-            each.join()
-            if each.exitcode:
-                report.troubles.append(f"an attacker ended with {each.exitcode}")
-        report.sent = {attacker: counter.value for attacker, counter in sent.items()}
+        report.troubles += [
+            f"an attacker ended with {each.exitcode}" for each in here.processes if each.exitcode
+        ]
+        report.sent = {attacker: counter.value for attacker, counter in here.sent.items()}
         alive = {node: each for node, each in memory.items() if target.cluster.running(node)}
         report.grown_mb = {node: each.grown for node, each in alive.items()}
         report.troubles += [
@@ -347,11 +377,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of what they send")
     parser.add_argument("--nodes", type=int, default=1, help="name servers, and brokers: 1, 3 or 5")
     parser.add_argument(
-        "--slower", type=float, help="how many times as long the client may wait (p99)"
+        "--slower",
+        type=float,
+        help="how many times as long the client may wait (p99) as while another cluster is attacked",
     )
     chosen = parser.parse_args(arguments)
     seconds = chosen.minutes * 60
-    report = run(seconds, chosen.seed, chosen.nodes, alone_s=min(60.0, seconds))
+    elsewhere_s = 0 if chosen.slower is None else min(60.0, seconds)
+    report = run(seconds, chosen.seed, chosen.nodes, elsewhere_s=elsewhere_s)
     sys.stdout.write(f"{report}\n")
     if chosen.slower is not None and report.slower > chosen.slower:
         report.troubles.append(f"the client waited more than {chosen.slower:g} times as long")

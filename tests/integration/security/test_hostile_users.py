@@ -12,7 +12,7 @@ busy machine."""
 
 
 def test_users_with_few_rights_change_nothing_and_stop_nobody() -> None:
-    report = run(8.0, alone_s=1.0)
+    report = run(8.0)
     assert report.troubles == []
     assert len(report.sent) == 4
     assert min(report.sent.values()) > ENOUGH
