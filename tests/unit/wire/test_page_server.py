@@ -345,7 +345,9 @@ def test_pages_are_encrypted_and_a_renewed_certificate_counts(
 
 
 def test_who_speaks_no_tls_gets_nothing_and_holds_up_nobody(encrypted: PageServer) -> None:
-    assert b"page" not in talk(encrypted, b"GET /page HTTP/1.1\r\n\r\n")
+    # Its reset may come before all is sent.
+    with contextlib.suppress(OSError):
+        assert b"page" not in talk(encrypted, b"GET /page HTTP/1.1\r\n\r\n")
     silent = [dial(encrypted) for _ in range(page_server.MAX_CONNECTIONS)]
     with trusting().wrap_socket(dial(encrypted), server_hostname="127.0.0.1") as connection:
         connection.sendall(b"GET /page HTTP/1.1\r\n\r\n")
