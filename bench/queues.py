@@ -57,7 +57,8 @@ def rows(topics: int, seconds: float, nodes: int) -> list[Figure]:
             created_s = time.monotonic() - began
             write(boom, topics)
             written_s = time.monotonic() - began
-            # The measured span: what all these queues cost once they are there.
+            # A session ends, and shows in the figures, seconds after what has cost it: nothing
+            # tells that none will, so the time itself is what is measured.
             time.sleep(seconds)
             slowest_ms = 1_000 * prober.end()
         finally:

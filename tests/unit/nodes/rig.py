@@ -123,6 +123,27 @@ class Peer:
         return replies[0].message
 
 
+def asking(peer: Peer, *messages: WireMessage) -> list[Received]:
+    """What arrives when a peer sends requests."""
+    out = Effects()
+    for message in messages:
+        peer.session.request(message, [], None, peer.rig.mono + 60, out, peer.rig.mono)
+    return [Received(peer.address, send.frames, principal=peer.principal) for send in out.sends]
+
+
+def answering(peer: Peer, *messages: WireMessage) -> Callable[[], bool]:
+    """Turns until requests are answered: the first takes them, and False is returned with an answer."""
+    peer.taken()
+    events = asking(peer, *messages)
+
+    def turn() -> bool:
+        peer.rig.turn(*events)
+        events.clear()
+        return not peer.replies
+
+    return turn
+
+
 class Rig:
     """The broker and everything around it."""
 

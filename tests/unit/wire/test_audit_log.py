@@ -65,6 +65,8 @@ def test_a_line_says_when_where_who_and_what() -> None:
 def test_the_questions_of_the_page_have_answers(tmp_path: Path) -> None:
     """Lines without a request or a number are passed over, not an error."""
     if shutil.which("jq") is None:
+        # It is a tool of the reader's, and nothing else here needs it: that all guard what a line
+        # may lack is looked at below without it.
         pytest.skip("jq is missing: sudo apt-get install jq")
     page = (Path(__file__).parents[3] / "docs" / "SECURITY.md").read_text("utf-8")
     asked = re.findall("jq -.*", page.partition("## Audit log")[2].partition("\n## ")[0])
@@ -83,6 +85,13 @@ def test_the_questions_of_the_page_have_answers(tmp_path: Path) -> None:
         assert (told.returncode, told.stderr) == (0, b""), each
         assert told.stdout, each
     assert len(asked) == 3
+
+
+def test_no_question_of_the_page_searches_a_field_that_a_line_may_lack() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "SECURITY.md").read_text("utf-8")
+    searched = re.findall(r"select\((\.[^|)]*)\|\s*test\(", page)
+    assert searched
+    assert [each for each in searched if "//" not in each] == []
 
 
 def test_refusals_are_told_once_a_second_for_each_user_and_address() -> None:

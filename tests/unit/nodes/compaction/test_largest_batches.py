@@ -54,6 +54,18 @@ WORST: Final[dict[str, Callable[[], Batch]]] = {
 }
 
 
+def passing(log: CompactedLog) -> Callable[[], bool]:
+    """Turns in which the pass goes on to its end."""
+
+    def turn() -> bool:
+        writes = WriteSet()
+        spent = advance_pass(log.replica, log.storage, writes, TURN_UNITS)
+        log.storage.write(writes)
+        return spent > 0
+
+    return turn
+
+
 @pytest.mark.parametrize("case", WORST)
 def test_no_turn_of_the_pass_lasts(case: str) -> None:
     batch = WORST[case]()
@@ -63,13 +75,7 @@ def test_no_turn_of_the_pass_lasts(case: str) -> None:
         log.send(*batch)
         log.apply()
 
-        def turn() -> bool:
-            writes = WriteSet()
-            spent = advance_pass(log.replica, log.storage, writes, TURN_UNITS)
-            log.storage.write(writes)
-            return spent > 0
-
-        return turn
+        return passing(log)
 
     assert longest_ms(begin, MOST_MS) <= MOST_MS
 
@@ -152,13 +158,7 @@ def test_no_turn_lasts_in_which_copies_are_superseded(*, shuffled: bool) -> None
         gc.collect()
         gc.freeze()
 
-        def turn() -> bool:
-            writes = WriteSet()
-            spent = advance_pass(log.replica, log.storage, writes, TURN_UNITS)
-            log.storage.write(writes)
-            return spent > 0
-
-        return turn
+        return passing(log)
 
     assert longest_ms(begin, MOST_MS) <= MOST_MS
 

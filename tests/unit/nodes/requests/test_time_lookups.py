@@ -13,7 +13,6 @@ from logboom.nodes.log.index_rows import LOOKUP_BLOCKS
 from logboom.nodes.log.keys import queue_key
 from logboom.nodes.log.storage import WriteSet
 from logboom.nodes.opened_bytes import PEER_BYTES
-from logboom.wire.actor import Effects, Received
 from logboom.wire.base import WireMessage
 from logboom.wire.batch import encode_batch
 from logboom.wire.errors import Unavailable
@@ -21,7 +20,7 @@ from logboom.wire.head import CRC_START, HEAD_LENGTH, MAGIC, PREFIX, TAIL, VERSI
 from logboom.wire.messages import FindKey, OffsetForTime, OffsetForTimeResult
 from logboom.wire.subscription_messages import Subscribe, SubscriptionConfig
 from logboom.wire.validation import crc32c, extend
-from tests.unit.nodes.rig import Peer, Rig, batch, produce
+from tests.unit.nodes.rig import Rig, asking, batch, produce
 from tests.unit.wire.work import longest_ms, without_garbage_of_others
 
 MOST_MS: Final = 10.0
@@ -88,14 +87,6 @@ def forget_times(rig: Rig) -> None:
 def look(at_ms: int = LAST_MS) -> OffsetForTime:
     """A search for a time."""
     return OffsetForTime(0, 1_000, "flights", 0, at_ms)
-
-
-def asking(peer: Peer, *messages: WireMessage) -> list[Received]:
-    """What arrives when a peer sends requests."""
-    out = Effects()
-    for message in messages:
-        peer.session.request(message, [], None, peer.rig.mono + 60, out, peer.rig.mono)
-    return [Received(peer.address, send.frames, principal=peer.principal) for send in out.sends]
 
 
 @pytest.mark.parametrize("log", LOGS)

@@ -279,6 +279,15 @@ class Bench:
         self.now = until
         self.tell(Tick())
 
+    def finish_alone(self) -> None:
+        """All consumers but one leave, and that one acknowledges all that comes, with units enough."""
+        for name in list(self.session)[1:]:
+            self.detach(name)
+        if not self.session:
+            self.attach("last")
+        self.units = SLICE_UNITS
+        self.finish()
+
     def finish(self) -> None:
         """Everybody acknowledges all that comes, until there is nothing left."""
         for _ in range(1_000):

@@ -24,8 +24,7 @@ from logboom.wire.survey_messages import (
     QueuesSurveyed,
     SurveyQueues,
 )
-from tests.unit.nodes.requests.test_time_lookups import asking
-from tests.unit.nodes.rig import Rig, batch, produce
+from tests.unit.nodes.rig import Rig, answering, asking, batch, produce
 from tests.unit.nodes.subscriptions.test_settlement_queue import HELD, holding
 from tests.unit.nodes.subscriptions.test_subscription_handler import SHARED, Reader, alone
 from tests.unit.wire.work import longest_ms, without_garbage_of_others
@@ -103,18 +102,7 @@ def test_no_turn_lasts(case: str) -> None:
     gc.collect()
     gc.freeze()
 
-    def begin() -> Callable[[], bool]:
-        client.taken()
-        events = asking(client, ALL)
-
-        def turn() -> bool:
-            rig.turn(*events)
-            events.clear()
-            return not client.replies
-
-        return turn
-
-    assert longest_ms(begin, MOST_MS) <= MOST_MS
+    assert longest_ms(lambda: answering(client, ALL), MOST_MS) <= MOST_MS
     answer = client.answer()
     assert isinstance(answer, SubscriptionsDescribed)
     if case.startswith("many"):

@@ -88,11 +88,7 @@ def test_nothing_is_lost_and_nothing_is_at_two(kind: Type, seed: int, *, in_slic
     bench = Bench(settings)
     bench.return_units = rng.choice([1, 100]) if in_slices else RETURN_UNITS
     play(bench, rng, STEPS)
-    for name in list(bench.session)[1:]:
-        bench.detach(name)
-    if not bench.session:
-        bench.attach("last")
-    bench.finish()
+    bench.finish_alone()
     assert sorted({o for got in bench.got.values() for o in got}) == list(range(bench.log.end))
 
 

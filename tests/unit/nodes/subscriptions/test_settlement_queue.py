@@ -10,7 +10,6 @@ import pytest
 
 from logboom.nodes.requests.held_shares import OF_CONNECTION
 from logboom.nodes.subscriptions.settlement_queue import LONGEST_SPAN, SPAN_BYTES
-from logboom.wire.actor import Effects, Received
 from logboom.wire.errors import GroupError, InvalidRequest, Unavailable
 from logboom.wire.subscription_messages import (
     KINDS,
@@ -23,7 +22,7 @@ from logboom.wire.subscription_messages import (
     SubscriptionConfig,
     SubscriptionType,
 )
-from tests.unit.nodes.rig import Peer, Rig, batch, produce
+from tests.unit.nodes.rig import Peer, Rig, answering, asking, batch, produce
 from tests.unit.nodes.subscriptions.test_subscription_handler import Reader, alone, send, state
 from tests.unit.wire.work import longest_ms, without_garbage_of_others
 
@@ -87,16 +86,9 @@ def test_no_turn_lasts(kind: SubscriptionType, case: str) -> None:
     def begin() -> Callable[[], bool]:
         rig = alone()
         reader = holding(rig, HELD, kind)
-        events = asking(reader.peer, request(reader, acked, again))
         gc.collect()
         gc.freeze()
-
-        def turn() -> bool:
-            rig.turn(*events)
-            events.clear()
-            return not reader.peer.replies
-
-        return turn
+        return answering(reader.peer, request(reader, acked, again))
 
     assert longest_ms(begin, MOST_MS) <= MOST_MS
 
@@ -193,13 +185,6 @@ def test_large_ones_of_many_connections_do_not_make_a_turn_last() -> None:
 def tell(peer: Peer, message: SettleMessages) -> None:
     """Send one request more, and keep the replies to earlier ones."""
     peer.rig.turn(*asking(peer, message))
-
-
-def asking(peer: Peer, message: SettleMessages) -> list[Received]:
-    """What arrives when a peer sends a request."""
-    out = Effects()
-    peer.session.request(message, [], None, peer.rig.mono + 60, out, peer.rig.mono)
-    return [Received(peer.address, send.frames, principal=peer.principal) for send in out.sends]
 
 
 def test_users_take_turns() -> None:

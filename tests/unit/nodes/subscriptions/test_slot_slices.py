@@ -12,16 +12,15 @@ import pytest
 
 from logboom.nodes.subscriptions import key_shared_dispatcher, slot_reader
 from logboom.nodes.subscriptions.dispatch_events import Entry
-from logboom.nodes.subscriptions.dispatcher import SLICE_UNITS
 from logboom.nodes.subscriptions.slot_reader import PIECE, SlotReader
 from logboom.nodes.subscriptions.slot_table import slots_of
-from logboom.wire.actor import Effects, Received
+from logboom.wire.actor import Received
 from logboom.wire.batch import encode_batch, peek, stamp
 from logboom.wire.errors import DamagedBatch
 from logboom.wire.filters import ScanBudget
 from logboom.wire.subscription_messages import Receive, SubscriptionConfig
 from tests.thorough import seeds
-from tests.unit.nodes.rig import Rig, produce
+from tests.unit.nodes.rig import Rig, asking, produce
 from tests.unit.nodes.subscriptions.dispatch_bench import Bench
 from tests.unit.nodes.subscriptions.test_dispatch_any import KEYS, play
 from tests.unit.nodes.subscriptions.test_subscription_handler import Reader, alone
@@ -88,10 +87,7 @@ def waits(rig: Rig, batches: list[bytes], subscriptions: int, consumers: int) ->
 def receiving(reader: Reader) -> list[Received]:
     """What arrives when a consumer asks for all there is."""
     where = ("flights", 0, reader.subscription, reader.name, reader.session)
-    message, out = Receive(0, 30_000, *where, 1, 1 << 20, 1 << 30, 30_000), Effects()
-    peer = reader.peer
-    peer.session.request(message, [], None, peer.rig.mono + 60, out, peer.rig.mono)
-    return [Received(peer.address, send.frames, principal=peer.principal) for send in out.sends]
+    return asking(reader.peer, Receive(0, 30_000, *where, 1, 1 << 20, 1 << 30, 30_000))
 
 
 def dealing(batches: list[bytes], subscriptions: int, consumers: int) -> Callable[[], bool]:
@@ -199,12 +195,7 @@ def test_pieces_change_nothing_of_what_is_delivered(
     bench = Bench(SubscriptionConfig(kind="key_shared", filter=wanted, look_ahead=look_ahead))
     bench.units = rng.choice([1, 30, 500])
     play(bench, rng, 150)
-    for name in list(bench.session)[1:]:
-        bench.detach(name)
-    if not bench.session:
-        bench.attach("last")
-    bench.units = SLICE_UNITS
-    bench.finish()
+    bench.finish_alone()
     meant = set(KEYS) if not wanted else {b"a", b"c", b"f"}
     matching = {at for at, key in enumerate(bench.log.keys) if key in meant}
     assert {offset for got in bench.got.values() for offset in got} == matching

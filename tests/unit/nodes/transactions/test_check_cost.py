@@ -15,8 +15,7 @@ from logboom.wire.transactions import (
     EntryPosition,
     ParkedChecked,
 )
-from tests.unit.nodes.requests.test_time_lookups import asking
-from tests.unit.nodes.rig import Peer, Rig
+from tests.unit.nodes.rig import Peer, Rig, answering, asking
 from tests.unit.nodes.transactions.transactions_rig import alone, of, park
 from tests.unit.wire.work import longest_ms, without_garbage_of_others
 
@@ -52,22 +51,11 @@ ASKED: Final[dict[str, tuple[Callable[[list[EntryPosition]], list[EntryPosition]
 
 @pytest.mark.parametrize("case", ASKED)
 def test_no_turn_lasts(case: str, parked: Parked) -> None:
-    rig, client, mine = parked
+    _, client, mine = parked
     places, read_bytes = ASKED[case]
     message = CheckParked(0, 30_000, "flights", 0, of(), places(mine), 0, read_bytes)
 
-    def begin() -> Callable[[], bool]:
-        client.taken()
-        events = asking(client, message)
-
-        def turn() -> bool:
-            rig.turn(*events)
-            events.clear()
-            return not client.replies
-
-        return turn
-
-    assert longest_ms(begin, MOST_MS) <= MOST_MS
+    assert longest_ms(lambda: answering(client, message), MOST_MS) <= MOST_MS
     (reply,) = client.taken()
     assert isinstance(reply.message, ParkedChecked)
     known = set(mine)
