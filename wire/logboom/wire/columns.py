@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.compression import Codec, decompress, decompress_steps
 from logboom.wire.errors import DamagedBatch
 from logboom.wire.head import HEAD_LENGTH, Attribute, BatchHead
@@ -316,6 +317,6 @@ def _headers(encoded: bytes | None) -> dict[str, bytes] | None:
         return None
     try:
         return _decode_headers(encoded)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         text = f"batch is damaged: headers are not a msgpack map: {error}; encode it again"
         raise DamagedBatch(text) from error

@@ -254,7 +254,13 @@ def test_headers_of_awkward_names() -> None:
 
 
 @pytest.mark.parametrize("expression", ["price > 5", '"a\\" = 1 OR price > 5'])
-@pytest.mark.parametrize("headers", [b"\xc0", b"\x90", b"\x81\xa5price\xc0", b"\x81\xa5pr", b""])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        *(b"\xc0", b"\x90", b"\x81\xa5price\xc0", b"\x81\xa5pr", b""),
+        b"\x81\xa5other" + b"\x91" * 100_000 + b"\xc0",
+    ],
+)
 def test_damaged_headers_are_told(expression: str, headers: bytes) -> None:
     class Bare(Columns):
         """Columns whose headers are what a hostile producer wrote."""

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch
 from logboom.wire.filters.syntax import Property, PropertySource
@@ -68,7 +69,7 @@ class HeaderReader:
             if _repeats(encoded):
                 return list(map(known.__getitem__, encoded))
             return [known[None] if each is None else self._decode(each) for each in encoded]
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             text = f"batch is damaged: headers are not a msgpack map: {error}; encode it again"
             raise DamagedBatch(text) from error
 
