@@ -16,13 +16,13 @@ that are not UTF-8 text are in `key_base64`, `value_base64` and `headers_base64`
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.errors import InvalidRequest
 
 
@@ -204,7 +204,7 @@ def read_json(line: bytes) -> NewMessage:
         key = _bytes(read.key, read.key_base64)
         headers = _headers(read)
     # A ValueError of ours names a missing or repeated member.
-    except (msgspec.DecodeError, binascii.Error, ValueError) as error:
+    except (*UNDECODABLE, ValueError) as error:
         text = f'not a JSON message ({error}): write lines like {{"key": "a", "value": "b"}}'
         raise InvalidRequest(f"{text}, of {_MEMBERS}") from None
     return NewMessage(value, key, read.tag, headers, read.timestamp_ms)

@@ -26,6 +26,7 @@ import msgspec
 
 from logboom.client.push.listener_task import Context
 from logboom.client.results import Message
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.errors import InvalidRequest
 
 Codec: TypeAlias = Literal["json", "msgpack"]
@@ -163,7 +164,7 @@ def _value_maker(kind: Any, codec: Codec, name: str) -> Callable[[Any, Context],
             raise BadValue(f"{name} takes no message without a value: annotate `| None`")
         try:
             return decode(message.value)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             raise BadValue(f"no value for {name}: {error}") from None
 
     return make

@@ -82,7 +82,12 @@ def test_a_value_that_is_no_string_is_sent_as_its_json() -> None:
     assert read_json(b'{"value": 12}').value == b"12"
 
 
-@pytest.mark.parametrize("line", [b"", b"hello", b"[1]", b'{"key": 1}', b'{"value_base64": "?"}'])
+DEEP = b'{"value": ' + b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"hello", b"[1]", b'{"key": 1}', b'{"value_base64": "?"}', DEEP]
+)
 def test_what_is_no_message_is_refused(line: bytes) -> None:
     with pytest.raises(InvalidRequest, match="not a JSON message"):
         read_json(line)

@@ -97,6 +97,7 @@ def test_a_batch_handler_gets_lists() -> None:
         (b"{", "truncated"),
         (b'{"item": 3}', "Expected `str`"),
         (b"\xff", "malformed"),
+        (b'{"more": ' + b"[" * 100_000, "maximum recursion depth"),
         (None, "no message without a value"),
     ],
 )

@@ -18,6 +18,7 @@ from logboom.client.calls import FindTopic, ProposeCommand
 from logboom.client.fetch.fetch_collector import TopicQueue
 from logboom.client.fetch.message_flows import offset_for_time, offsets
 from logboom.client.flows import Flow
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.commands import CommandResult
 from logboom.wire.errors import InvalidRequest, UnknownResource
 from logboom.wire.group_commands import ResetOffsets
@@ -106,7 +107,7 @@ def parse_offsets(content: bytes, name: str) -> dict[TopicQueue, int]:
     """
     try:
         read = msgspec.json.decode(content, type=list[_OffsetLine] | _Described)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         text = f"{name} is not a list of offsets ({error}): give topic, queue and offset of each"
         raise InvalidRequest(text) from None
     lines = read if isinstance(read, list) else read.queues

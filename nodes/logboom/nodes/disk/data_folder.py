@@ -26,6 +26,7 @@ from typing import Final
 
 import msgspec
 
+from logboom.wire.base import UNDECODABLE
 from logboom.wire.errors import StartError
 from logboom.wire.name_servers import KnownServer
 from logboom.wire.private_files import make_folder, open_private, tighten
@@ -108,7 +109,7 @@ class DataFolder:
                 )
                 raise StartError(text, "NEWER_FORMAT")
             identity = msgspec.json.decode(stored, type=_FolderIdentity)
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             text = f"{self.path}/identity.json cannot be read: choose another data folder"
             raise StartError(text, "WRONG_DATA_FOLDER") from None
         if identity.node != self._node_id:

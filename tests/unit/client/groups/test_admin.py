@@ -481,7 +481,12 @@ def test_offsets_of_a_file(content: bytes) -> None:
     assert parse_offsets(content, "offsets.json") == {("orders", 1): 4}
 
 
-@pytest.mark.parametrize("content", [b"", b"[1]", b'{"queues": 3}', b'[{"topic": "x"}]', b"\xff"])
+DEEP = b'{"more": ' + b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[1]", b'{"queues": 3}', b'[{"topic": "x"}]', b"\xff", DEEP]
+)
 def test_a_file_that_is_none_is_named(content: bytes) -> None:
     with pytest.raises(InvalidRequest, match=r"offsets\.json is not a list of offsets"):
         parse_offsets(content, "offsets.json")

@@ -45,6 +45,12 @@ def test_an_older_format_becomes_ours_before_anything_is_written(
     }
 
 
+@pytest.mark.parametrize("damage", [b"{", b'{"node": "\xff"}', b'{"format": ' + b"[" * 100_000])
+def test_a_damaged_identity_is_refused(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "identity.json").write_bytes(damage)
+    assert refused(tmp_path).code == "WRONG_DATA_FOLDER"
+
+
 def test_a_folder_with_other_things_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("mine")
     assert refused(tmp_path).code == "WRONG_DATA_FOLDER"
