@@ -30,6 +30,8 @@ MAX_ACKED: Final = 25_000
 may hold by default."""
 MAX_AGAIN: Final = 10_000
 """Maximum spans of messages given back in one SettleMessages."""
+MAX_HELD: Final = 1_000_000
+"""Maximum messages that consumers may hold, or that wait for them, in one queue."""
 MAX_RANGES: Final = 1_024
 """Maximum ranges of one consumer."""
 

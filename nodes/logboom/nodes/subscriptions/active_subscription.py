@@ -24,7 +24,7 @@ from logboom.nodes.subscriptions.shared_dispatcher import SharedDispatcher
 from logboom.nodes.subscriptions.single_active_dispatcher import SingleActiveDispatcher
 from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import InvalidRequest
-from logboom.wire.subscription_messages import ConsumerState, SubscriptionState
+from logboom.wire.subscription_messages import MAX_HELD, ConsumerState, SubscriptionState
 
 MOST_RANGES: Final = 1_000
 """Ranges of slots in a state: those of the lowest slots, …"""
@@ -215,8 +215,9 @@ def check_settings(settings: SubscriptionConfig) -> None:
         text = f"no subscription type is called {settings.kind!r}: there are {', '.join(KINDS)}"
         raise InvalidRequest(text)
     for name in ("most_unacked", "most_unacked_all", "look_ahead"):
-        if getattr(settings, name) < 1:
-            raise InvalidRequest(f"{name} is 1 or more messages, not {getattr(settings, name)}")
+        if not 1 <= getattr(settings, name) <= MAX_HELD:
+            text = f"{name} is from 1 to {MAX_HELD:,} messages, not {getattr(settings, name)}"
+            raise InvalidRequest(text)
     if settings.max_attempts < 0:
         raise InvalidRequest(f"max_attempts is 0 (never) or more, not {settings.max_attempts}")
     if settings.max_attempts and settings.kind in ("exclusive", "failover"):

@@ -24,6 +24,7 @@ from logboom.wire.errors import (
 )
 from logboom.wire.messages import Ok
 from logboom.wire.subscription_messages import (
+    MAX_HELD,
     AlterSubscription,
     Delivered,
     DescribeSubscriptions,
@@ -444,6 +445,9 @@ def test_what_does_not_fit_the_subscription_is_refused() -> None:
         SubscriptionConfig(kind="shared", session_ms=1),
         SubscriptionConfig(kind="shared", filter="a WHERE"),
         SubscriptionConfig(kind="shared", look_ahead=0),
+        SubscriptionConfig(kind="shared", look_ahead=MAX_HELD + 1),
+        SubscriptionConfig(kind="shared", most_unacked=MAX_HELD + 1),
+        SubscriptionConfig(kind="shared", most_unacked_all=MAX_HELD + 1),
     ):
         with pytest.raises(InvalidRequest):
             Reader(alone(), "x", config).subscribe()
