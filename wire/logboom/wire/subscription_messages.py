@@ -68,7 +68,8 @@ class Subscribe(Request, array_like=True):
 
     Answered by Subscribed. Errors: NOT_LEADER, CONSUMER_BUSY (field `consumer`), INSTANCE_TAKEN,
     SUBSCRIPTION_MISMATCH (field `different`: settings that are not those of its consumers),
-    UNKNOWN_SUBSCRIPTION (with `create` false), INVALID_ARGUMENT, INVALID_FILTER, UNAVAILABLE.
+    UNKNOWN_SUBSCRIPTION (with `create` false), QUOTA_EXCEEDED, INVALID_ARGUMENT, INVALID_FILTER,
+    UNAVAILABLE.
     """
 
     topic: Name

@@ -77,6 +77,8 @@ WAITING_BYTES: Final = 64 * 1024
 """What a request about all subscriptions of a queue takes of memory while it is carried out."""
 MOST_CONSUMERS: Final = 1_000
 """Consumers of one subscription in one queue, since some events look at all of them."""
+MOST_SUBSCRIPTIONS: Final = 10_000
+"""Subscriptions of one queue: each costs memory in every replica until somebody ends it."""
 MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
 """A peer that has not taken this many bytes, for all consumers of its connection, is slow."""
 
@@ -368,6 +370,8 @@ class SubscriptionHandler(Service):
             return self._access.resume(replica, leading, name, settings, turn)
         if not message.create:
             raise no_subscription(message.topic, name)
+        if service.count(replica) >= MOST_SUBSCRIPTIONS:
+            raise _too_many(replica)
         check_replicas(leading)
         if not is_certain(replica, leading):
             raise catching_up(replica)
@@ -387,6 +391,11 @@ class SubscriptionHandler(Service):
 def _crowded(subscription: str) -> Refused:
     text = f"{MOST_CONSUMERS} consumers are attached to subscription {subscription!r}"
     return Refused(f"{text}: close some, or give the topic another subscription", "CONSUMER_BUSY")
+
+
+def _too_many(replica: Replica) -> Refused:
+    text = f"{replica.topic}/{replica.queue} has {MOST_SUBSCRIPTIONS:,} subscriptions"
+    return Refused(f"{text}: end those that nobody uses any more", "QUOTA_EXCEEDED")
 
 
 def _name_taken(subscription: str, consumer: str) -> GroupError:

@@ -189,6 +189,10 @@ class SubscriptionService(Service):
             del self._ended[place]
         return name in replica.cursors.cursors
 
+    def count(self, replica: Replica) -> int:
+        """Return how many subscriptions a queue has, with those whose end is not applied yet."""
+        return max(len(replica.cursors.cursors), len(self._by_queue.get(replica.key, ())))
+
     def names(self, replica: Replica) -> list[str]:
         """Return the names of all subscriptions of a queue."""
         names = set(self._by_queue.get(replica.key, ()))

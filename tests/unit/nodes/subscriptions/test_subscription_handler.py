@@ -428,6 +428,27 @@ def test_a_subscription_has_so_many_consumers_and_no_more(
     assert [each.name for each in state(rig).consumers] == ["one", "three"]
 
 
+def test_a_queue_has_so_many_subscriptions_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription_handler, "MOST_SUBSCRIPTIONS", 2)
+    rig = alone()
+    readers = [Reader(rig, name) for name in ("one", "two", "three")]
+    for reader in readers:
+        reader.subscription = reader.name
+    one, _, three = readers
+    for reader in readers[:2]:
+        reader.subscribe()
+    with pytest.raises(Refused, match="flights/0 has 2 subscriptions") as full:
+        three.subscribe()
+    assert full.value.code == "QUOTA_EXCEEDED"
+    # Those that exist are served on, also once nobody is attached, and one that ends makes room.
+    one.peer.ask(Detach(0, 5_000, "flights", 0, "one", "one", one.session))
+    one.peer.answer()
+    one.subscribe()
+    one.peer.ask(AlterSubscription(0, 5_000, "flights", 0, "one", "end", force=True))
+    one.peer.answer()
+    three.subscribe()
+
+
 def test_what_does_not_fit_the_subscription_is_refused() -> None:
     rig = alone()
     Reader(rig, "one").subscribe()
