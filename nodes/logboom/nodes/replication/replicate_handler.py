@@ -391,10 +391,11 @@ class ReplicateHandler(Service):
                     room -= 0 if moving else sum(map(len, copies.frames))
             elif complete and fetch.asked.lacks is None:
                 del follower.news[key]
-            else:
+            elif moving or complete or first:
                 waiting.append(key)
         if more:
-            # What has nothing to send, such as moves without room, waits behind the others.
+            # What has nothing to send, such as moves without room, waits behind the others; entries
+            # that only find no room in this answer keep their place.
             for key in waiting:
                 del follower.news[key]
                 follower.news[key] = None

@@ -347,6 +347,32 @@ def test_what_waits_for_copies_leaves_its_place_to_entries(monkeypatch: pytest.M
     assert max(carried) == 3, "all of an answer are entries"
 
 
+def test_entries_that_find_no_room_in_an_answer_keep_their_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There are more queues than one answer looks at, and all have new entries all the time."""
+    monkeypatch.setattr(replicate_handler, "GATHERED_AT_ONCE", 3)
+    sizes = [600, 1_000, 1_000, 600]
+    rig, two = leader(queues=len(sizes))
+    ends = [0] * len(sizes)
+    moved = [*range(len(sizes))]
+    for number in range(3 * len(sizes)):
+        for queue in moved:
+            body = [batch(1, value=b"x" * sizes[queue])]
+            rig.client().ask(produce("leader", queue=queue), body)
+        request = fetch(number)
+        request.max_bytes = 1_000
+        request.queues = [
+            FollowerPosition(1, queue, 1, ends[queue], 0, 1 if ends[queue] else -1)
+            for queue in moved
+        ]
+        two.ask(request)
+        moved = [answer.queue for answer in told(two) if answer.frames]
+        for queue in moved:
+            ends[queue] += 1
+    assert min(ends) >= 2
+
+
 def test_what_finds_no_room_keeps_nobody_waiting_and_nothing_spins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
