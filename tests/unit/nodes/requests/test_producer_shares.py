@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Collection
 
 import msgspec
 import pytest
@@ -27,6 +28,7 @@ from logboom.wire.actor import Instant
 from logboom.wire.batch import validate_batch
 from logboom.wire.errors import Unavailable
 from logboom.wire.user_marks import id_of_user
+from tests.thorough import examples
 from tests.unit.nodes.rig import ME, Peer, Rig, batch, produce
 from tests.unit.wire.work import longest_ms, without_garbage_of_others
 
@@ -155,6 +157,66 @@ def test_clients_without_a_key_have_no_bound(monkeypatch: pytest.MonkeyPatch) ->
     rig, _, _ = rig_with_users()
     client = rig.client("open")
     assert all(sends(client, producer) for producer in range(1, 3 * MAX_PRODUCERS))
+
+
+def total(rig: Rig, user: str) -> int:
+    """How many producers of a user the broker counts in the queues that it leads."""
+    leaderships = [each.leading for each in rig.broker.queues.led.values()]
+    return sum(len(each.producers.get(user, ())) for each in leaderships if each is not None)
+
+
+def leads_some(rig: Rig, led: Collection[int]) -> None:
+    """Let the broker lead these of three queues, those that it led before in the same epoch."""
+    assert rig.view is not None
+    (topic,) = rig.view.topics
+    version = rig.version + 1
+    queues = list(topic.queues)
+    for number, view in enumerate(queues):
+        leader = ME if number in led else "broker-2"
+        if view.leader != leader:
+            changed = {"leader": leader, "leader_epoch": view.leader_epoch + 1, "version": version}
+            queues[number] = msgspec.structs.replace(view, **changed)
+    rig.publish(msgspec.structs.replace(topic, queues=queues, version=version))
+
+
+@pytest.mark.parametrize("seed", range(examples(4)))
+def test_a_user_is_refused_at_its_bounds_and_only_there(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Queues come and go, producers are idle for long or not: what is counted is what there is."""
+    bounds = {"MAX_IN_QUEUE": 5, "MAX_OF_USER": 8, "IDLE_S": 1.0}
+    bounds |= {"FORGOTTEN_AT_ONCE": 2, "QUEUES_AT_ONCE": 2}
+    for name, value in bounds.items():
+        monkeypatch.setattr(producer_shares, name, value)
+    rig, *clients = rig_with_users(queues=3)
+    chance, refused, stored = random.Random(seed), 0, 0
+    for epoch in range(300):
+        if chance.random() < 0.1:
+            leads_some(rig, {queue for queue in range(3) if chance.random() < 0.7})
+        if chance.random() < 0.1:
+            rig.settle(chance.choice([0.25, 1.0]))
+        at, queue = chance.choice([0, 0, 0, 1]), chance.randrange(3)
+        user, client, replica = ("ann", "bob")[at], clients[at], rig.replica(queue)
+        if replica.leading is None:
+            continue
+        producer = id_of_user(user, chance.randrange(40))
+        before = replica.leading.producers.get(user, replica.windows.of_user(user))
+        is_new = producer not in before
+        client.ask(produce(queue=queue), [batch(1, producer, epoch, 0)])
+        (reply,) = client.taken()
+        known = replica.leading.producers[user]
+        full = len(known) >= 5 or total(rig, user) >= 8
+        if reply.error is not None:
+            assert is_new
+            assert full
+            refused += 1
+        elif is_new:
+            assert len(known) <= 5
+            assert total(rig, user) <= 8
+            stored += 1
+        assert {*replica.windows.of_user(user)} <= {*known}
+    assert refused >= 10
+    assert stored >= 10
 
 
 # ── what a turn costs ───────────────────────────────────────────────────────────────────────────
