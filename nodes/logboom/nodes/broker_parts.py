@@ -149,7 +149,9 @@ class BrokerParts:
         )
         self.acceptor.postpones = self.throttle.postpones
         self.long_requests = LongRequests(self.acceptor)
-        self.coordinator = GroupCoordinator(context, self.pull_handler, self._prover)
+        self.coordinator = GroupCoordinator(
+            context, self.pull_handler, self._prover, self.long_requests
+        )
         self.roles = ReplicaRoles(
             context,
             self.produce_handler,

@@ -10,6 +10,7 @@ that changes. A broker without a lease coordinates nothing, since another may co
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
@@ -22,11 +23,12 @@ from logboom.nodes.groups.pending_joins import PendingJoins, check_size
 from logboom.nodes.groups.retry_topics import RetryTopics
 from logboom.nodes.groups.start_offsets import LeaderOffsets, StartOffsets
 from logboom.nodes.requests.holds import Hold, Holds
+from logboom.nodes.requests.long_requests import LongRequests
 from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress, note
 from logboom.wire.commands import CommandResult
-from logboom.wire.errors import LogboomError
+from logboom.wire.errors import InvalidRequest
 from logboom.wire.group_commands import ExpireMembers
 from logboom.wire.group_messages import (
     MAX_STATUSES,
@@ -58,10 +60,17 @@ _Key = tuple[str, str]
 class GroupCoordinator(Service):
     """Serves the groups that this broker coordinates, and joins of groups that do not exist yet."""
 
-    def __init__(self, context: BrokerContext, ends: LeaderOffsets, prover: OwnerProver) -> None:
+    def __init__(
+        self,
+        context: BrokerContext,
+        ends: LeaderOffsets,
+        prover: OwnerProver,
+        long_requests: LongRequests,
+    ) -> None:
         lookup = self._lookup = CoordinatorLookup(context)
         self._access = MemberAccess(context)
         self._prover = prover
+        self._long_requests = long_requests
         self._session_at = context.acceptor.peer
         # A queue of its own, so that groups never delay leaderships.
         proposals = self._proposals = context.make_proposals("groups", COMMANDS_AT_ONCE)
@@ -231,20 +240,29 @@ class GroupCoordinator(Service):
 
     def join(self, peer: PeerSession, message: GroupJoin, turn: BrokerTurn) -> None:
         """Serve GROUPJOIN."""
-        lookup = self._lookup
         try:
-            known = lookup.known(message.group)
-            if known is not None and known.head.coordinator != lookup.me:
-                raise lookup.elsewhere(known.head)
-            if not lookup.lease.holds(turn.mono):
-                raise group_answers.no_lease()
-            if len(self._proposals) >= MOST_WAITING:
-                raise group_answers.full()
-            check_size(message)
-            epoch = 0 if known is None else known.head.coordinator_epoch
-            self._joins.join(peer, message, epoch, turn)
-        except LogboomError as error:
+            size = check_size(message)
+        except InvalidRequest as error:
             turn.refuse(peer.address, message.id, error)
+            return
+        parts = self._joins.join(peer, message, partial(self._join_epoch, message.group))
+        self._long_requests.serve(peer, message, parts, size, turn)
+
+    def _join_epoch(self, group: str, turn: BrokerTurn) -> int:
+        """Return the epoch of a group under which members join here, 0 if it is not known.
+
+        Raises:
+            LogboomError: none joins here.
+        """
+        lookup = self._lookup
+        known = lookup.known(group)
+        if known is not None and known.head.coordinator != lookup.me:
+            raise lookup.elsewhere(known.head)
+        if not lookup.lease.holds(turn.mono):
+            raise group_answers.no_lease()
+        if len(self._proposals) >= MOST_WAITING:
+            raise group_answers.full()
+        return 0 if known is None else known.head.coordinator_epoch
 
     def heartbeat(self, peer: PeerSession, message: GroupHeartbeat, turn: BrokerTurn) -> None:
         """Serve GROUPHEARTBEAT."""

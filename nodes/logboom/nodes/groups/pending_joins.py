@@ -8,6 +8,7 @@ so that the first heartbeat finds its member here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
@@ -15,23 +16,22 @@ from logboom.nodes.cluster.proposal_queue import ProposalQueue
 from logboom.nodes.groups import group_answers
 from logboom.nodes.groups.coordinator_lookup import CoordinatorLookup
 from logboom.nodes.groups.member_access import MemberAccess
+from logboom.nodes.requests.long_requests import Parts
 from logboom.nodes.turn import BrokerTurn
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress
 from logboom.wire.commands import CommandResult
-from logboom.wire.errors import InvalidFilter, InvalidRequest, LogboomError, Unavailable
+from logboom.wire.errors import InvalidFilter, InvalidRequest, LogboomError
 from logboom.wire.filters import Filter
 from logboom.wire.group_commands import JoinGroup
 from logboom.wire.group_messages import GroupJoin, GroupJoined
 
 MOST_BYTES: Final = 48 * 1024
 """Bytes of the names and filters of one join."""
-READ_CHARACTERS: Final = 2 * 1024
-"""Characters of filters that one join may have read, or one filter: below ten milliseconds."""
-READ_EACH: Final = 16
-"""Characters that each filter counts for besides."""
-KEPT_CHARACTERS: Final = 1024 * 1024
-"""Characters of filters whose canonical text is remembered."""
+TOPIC_BYTES: Final = 200
+"""What each topic of a join takes of memory besides, while the join waits."""
+CHARACTER_UNITS: Final = 16
+"""Units of work (`LongRequests`) of each character of a filter that is read."""
 FIRST_SUBSCRIPTION: Final = 1
 """Version of the subscription with which a group is created."""
 
@@ -66,23 +66,32 @@ class PendingJoins:
         self._access = access
         self._proposals = proposals
         self._joining: dict[_JoinKey, _PendingJoin] = {}
-        self._canonical: dict[str, str] = {}
-        """Filters that were read before → their canonical text."""
-        self._kept = 0
-        """Characters of them."""
 
     def __len__(self) -> int:
         return len(self._joining)
 
-    def join(self, peer: PeerSession, message: GroupJoin, epoch: int, turn: BrokerTurn) -> None:
-        """Propose a join under the coordinator's `epoch`, which is 0 if the group is not known.
+    def join(
+        self, peer: PeerSession, message: GroupJoin, epoch_in: Callable[[BrokerTurn], int]
+    ) -> Parts:
+        """Read the filters of a join in parts, and propose it.
 
-        Raises:
-            InvalidFilter: a filter cannot be parsed; the error names the character and the `topic`.
-            InvalidRequest: TOO_LARGE.
-            Unavailable: BUSY, because more filters are to be read.
+        Args:
+            peer: who joins.
+            message: its request.
+            epoch_in: returns the coordinator's epoch in a turn, 0 if the group is not known; raises
+                LogboomError if no join is accepted.
         """
-        subscription = self._read(message.subscription)
+        turn = yield 0
+        epoch_in(turn)
+        read: dict[str, str] = {}
+        subscription: dict[str, str] = {}
+        for topic, text in sorted(message.subscription.items()):
+            if text not in read:
+                # Before it is read, so that one that cannot be read counts, too.
+                turn = yield CHARACTER_UNITS * (1 + len(text))
+                read[text] = _canonical(topic, text)
+            subscription[topic] = read[text]
+        epoch = epoch_in(turn)
         asker, user = (peer.address, message.id), self._access.mark_of(peer)
         key = _JoinKey(
             message.group,
@@ -117,36 +126,6 @@ class PendingJoins:
         self._proposals.propose(
             command, lambda result, later: self._decided(key, joining, result, later), turn
         )
-
-    def _read(self, subscription: dict[str, str]) -> dict[str, str]:
-        """Return the same texts, in one order, for the same filters.
-
-        Raises:
-            InvalidFilter: a filter cannot be parsed; field `topic`.
-            Unavailable: BUSY; the next try goes on from there.
-        """
-        found: dict[str, str] = {}
-        read = 0
-        for topic, text in sorted(subscription.items()):
-            known = self._canonical.get(text)
-            if known is None:
-                size = len(text) + READ_EACH
-                if read and read + size > READ_CHARACTERS:
-                    raise Unavailable(
-                        "not all filters of this group are read yet: join again", "BUSY"
-                    )
-                read += size
-                try:
-                    known = Filter.read(text).text
-                except InvalidFilter as error:
-                    error.fields["topic"] = topic
-                    raise
-                if self._kept >= KEPT_CHARACTERS:
-                    self._canonical, self._kept = {}, 0
-                self._canonical[text] = known
-                self._kept += len(text) + len(known) + READ_EACH
-            found[topic] = known
-        return found
 
     def _decided(
         self, key: _JoinKey, joining: _PendingJoin, result: CommandResult, turn: BrokerTurn
@@ -219,8 +198,21 @@ class PendingJoins:
             turn.refuse(address, number, self._access.shown_mismatch(address, error))
 
 
-def check_size(message: GroupJoin) -> None:
-    """Check that a join fits into one command.
+def _canonical(topic: str, text: str) -> str:
+    """Return the same text for the same filters.
+
+    Raises:
+        InvalidFilter: it cannot be parsed; the error names the character and the `topic`.
+    """
+    try:
+        return Filter.read(text).text
+    except InvalidFilter as error:
+        error.fields["topic"] = topic
+        raise
+
+
+def check_size(message: GroupJoin) -> int:
+    """Check that a join fits into one command, and return the bytes that it takes while it waits.
 
     Raises:
         InvalidRequest: TOO_LARGE.
@@ -235,3 +227,4 @@ def check_size(message: GroupJoin) -> None:
     if size > MOST_BYTES:
         text = f"the subscription and settings take {size} bytes: use at most {MOST_BYTES}"
         raise InvalidRequest(text, "TOO_LARGE")
+    return size + TOPIC_BYTES * len(message.subscription)
