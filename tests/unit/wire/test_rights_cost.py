@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from logboom.wire.access.access_book import AccessBook
+from logboom.wire.access.access_book import MAX_CACHED, AccessBook
 from logboom.wire.access.access_rules import (
     AccessRule,
     AccessView,
@@ -102,3 +102,20 @@ def test_a_request_that_names_many_topics(names: str, rules: str) -> None:
     ann = Session(principal_of("ann", KEY), "ann")
     spent = longest(lambda: cold(RULES[rules], in_role=False), lambda of: of.refusal(ann, join))
     assert spent <= MOST_MS
+
+
+def test_who_has_many_rights_decided_keeps_no_others_request_from_being_served() -> None:
+    authorizer = cold(RULES["many"], in_role=False)
+    book = authorizer.book
+    strangers = [f"eve-{number}" for number in range(3)]
+    hostile = AccessView(False, [UserView(name, [KEY], [], version=2) for name in strangers])
+    book.update(hostile, 2)
+    topics = {f"topic-{number}": "" for number in range(MAX_RIGHTS - 1)}
+    join = GroupJoin(1, 0, "g", "m", "", "", topics, replace=False, config=GroupConfig())
+    ann = Session(principal_of("ann", KEY), "ann")
+    for _ in range(20):
+        if authorizer.refusal(ann, join) is None:
+            break
+        for number in range(MAX_CACHED):
+            book.decide(strangers[number % 3], "read", "topic", f"{number}")
+    assert authorizer.refusal(ann, join) is None

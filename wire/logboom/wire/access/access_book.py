@@ -24,7 +24,7 @@ from logboom.wire.access.access_rules import (
 from logboom.wire.names import group_of
 
 MAX_CACHED: Final = 30_000
-"""Decisions that are remembered; beyond it all are made again."""
+"""Decisions that are remembered; beyond it half are forgotten, of the users with most of them."""
 _UNITS: Final = 12
 """Units of a decision, …"""
 _RIGHT_UNITS: Final = 8
@@ -271,6 +271,13 @@ class AccessBook:
     def _drop_decisions(self, user: str) -> None:
         self._cached -= len(self._decisions.pop(user, ()))
 
+    def _make_room(self) -> None:
+        """Forget decisions of the users with most, so that others' requests of many rights get on."""
+        for user in sorted(self._decisions, key=lambda each: -len(self._decisions[each])):
+            if self._cached <= MAX_CACHED // 2:
+                break
+            self._drop_decisions(user)
+
     def principal_of(self, public_key: str) -> str | None:
         """Return the principal ("user/label#mark") of a key that may connect, or None."""
         return self._principals.get(public_key)
@@ -311,8 +318,7 @@ class AccessBook:
                 break
         if len(asked[2]) <= MAX_CACHED_NAME:
             if self._cached >= MAX_CACHED:
-                self._decisions.clear()
-                self._cached = 0
+                self._make_room()
             self._decisions.setdefault(user, {})[asked] = found
             self._cached += 1
         return found
