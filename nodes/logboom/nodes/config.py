@@ -72,7 +72,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     memory_bytes: int = 1024 * 1024 * 1024
     """Memory that this broker may use. A reader that is behind by more than 40 % of it is slow."""
     cache_bytes: int = 32 * 1024 * 1024
-    """Size of the most recent entries kept in memory, so that reads at the tail need no store."""
+    """Memory for the most recent entries, so that reads at the tail need no store."""
     follower_reads: bool = False
     """If true, followers answer pulls below the HW that they know, and slow readers are sent to
     them."""

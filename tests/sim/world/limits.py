@@ -25,7 +25,7 @@ SHARES: Final = (0.0, 0.2, 0.5, 0.8)
 """Of the limits of a run, how many are small; each run has one of these."""
 BROKER: Final[Mapping[str, tuple[int, ...]]] = {
     "fetch_bytes": BYTES,
-    "cache_bytes": BYTES,
+    "cache_bytes": (1, 500, 900, 1_400, 1_900, 3_000, 9_000),  # 320 for each entry
     "max_unsynced_bytes": BYTES,
     "memory_bytes": (1, 1_000, 10_000),
     "scrub_bytes_per_s": (20_000, 200_000),

@@ -472,7 +472,7 @@ _ALL: Final[tuple[Metric, ...]] = (
         "cache_bytes",
         "gauge",
         "bytes",
-        "Most recent entries that are kept in memory",
+        "Memory of the most recent entries, which are kept",
         (),
         _BROKER,
         "cache_bytes",

@@ -9,6 +9,7 @@ import pytest
 
 from logboom.nodes.log.keys import Position, log_key, position_of
 from logboom.nodes.log.storage import WriteSet
+from logboom.nodes.log.tail_cache import ENTRY_BYTES
 from logboom.nodes.replica.entry_reader import (
     DamagedEntry,
     FilteredRead,
@@ -39,7 +40,7 @@ def offsets(batches: list[bytes | memoryview]) -> list[int]:
     return [peek(each).base_offset for each in batches]
 
 
-@pytest.mark.parametrize("cache_bytes", [0, 350, 1 << 20])
+@pytest.mark.parametrize("cache_bytes", [0, 350 + 3 * ENTRY_BYTES, 1 << 20])
 def test_whole_batches_from_the_one_that_holds_the_offset(cache_bytes: int) -> None:
     log = log_of([3, 0, 2, 4, 0, 1], cache_bytes)
     for offset, first in [(0, 0), (2, 0), (3, 3), (4, 3), (5, 5), (8, 5), (9, 9)]:
