@@ -60,6 +60,9 @@ NAMES: Final = (SECRET, OPEN, "absent", "", f"%RETRY%{SECRET}", f"%DLQ%{OPEN}%s"
 USERS: Final = ("nobody", "reader")
 GROWTH_MB: Final = 64
 """What a node may have at most beyond what it had before."""
+CACHE_BYTES: Final = 1024 * 1024
+"""Of brokers: at 32 MiB they grow by some 500 bytes with each message of the client, which is no growth
+that the attackers cause."""
 WAITING: Final = 64
 """Requests of one connection whose answers are waited for, but for those that a node holds."""
 PATIENT_MS: Final = 5
@@ -177,7 +180,10 @@ class Target:
     """A secure cluster with something to hide, and the clients that look at it."""
 
     def __init__(self, stack: ExitStack, nodes: int) -> None:
-        self.cluster = stack.enter_context(Cluster(name_servers=nodes, brokers=nodes, secure=True))
+        settings = {"cache_bytes": CACHE_BYTES}
+        self.cluster = stack.enter_context(
+            Cluster(name_servers=nodes, brokers=nodes, broker_settings=settings, secure=True)
+        )
         self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         self.root = stack.enter_context(connect(str(self.cluster.credentials)))
         self._fill()
