@@ -147,8 +147,6 @@ class ProduceHandler(Service):
                 )
                 self.wait(replica, leading, waiting, message.acks, turn)
                 return
-            if peer.user:
-                self._producers.use(peer.user, head.producer_id, replica, leading, turn)
         if self._space.check(turn.mono):
             raise self._space.refusal()
         if topic.owner:
@@ -156,6 +154,8 @@ class ProduceHandler(Service):
         queues = self._queues
         if transaction is not None:
             check_open(queues.storage, replica, transaction)
+        if peer.user and head.producer_id >= 0:
+            self._producers.use(peer.user, head.producer_id, replica, leading, turn)
         wall_ms, side = turn.now.wall_ms, -1
         if message.due_ms == AT_ONCE and transaction is None:
             done = replica.append_batch(batch, head, wall_ms, turn.writes, queues.cache)

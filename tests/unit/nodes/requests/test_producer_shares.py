@@ -152,6 +152,19 @@ def test_producers_of_ended_leaderships_do_not_count(monkeypatch: pytest.MonkeyP
     assert sends(ann, 100, queue=1)
 
 
+def test_a_producer_whose_batch_is_not_stored_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producer_shares, "MAX_IN_QUEUE", MAX_PRODUCERS)
+    rig, ann, _ = rig_with_users()
+    rig.storage.full = True
+    rig.settle(0.3)
+    assert not any(sends(ann, producer) for producer in range(MAX_PRODUCERS))
+    rig.storage.full = False
+    rig.settle(0.3)
+    assert sends(ann, MAX_PRODUCERS)
+
+
 def test_clients_without_a_key_have_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_shares, "MAX_OF_USER", MAX_PRODUCERS)
     rig, _, _ = rig_with_users()
