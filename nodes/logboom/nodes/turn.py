@@ -42,6 +42,7 @@ class BrokerTurn:
         "opened",
         "out",
         "parted",
+        "parted_in_all",
         "read",
         "refusal",
         "returned",
@@ -87,6 +88,8 @@ class BrokerTurn:
         """Units of work that they have spent on consumers that go, and on messages that come again."""
         self.parted: dict[Hashable, int] = {}
         """Units of work that requests in parts have cost, by user or connection."""
+        self.parted_in_all = 0
+        """The sum of these."""
         self.woken = 0
         """Held requests that were looked at."""
 

@@ -77,6 +77,8 @@ class LongRequests(Service):
         """
         due = True
         for whose in list(self._waiting):
+            if not due and turn.parted_in_all >= TURN_UNITS:
+                break
             if not (due or _has_room(whose, turn)):
                 continue
             waiting = self._waiting.pop(whose)
@@ -116,8 +118,7 @@ class _LongRequest:
 
 def count_read(peer: PeerSession, units: int, turn: BrokerTurn) -> None:
     """Count the units that it has cost to read a request, at most what a user may spend."""
-    whose = _whose(peer)
-    turn.parted[whose] = turn.parted.get(whose, 0) + min(units, PEER_UNITS)
+    _spend(_whose(peer), min(units, PEER_UNITS), turn)
 
 
 def _whose(peer: PeerSession) -> Hashable:
@@ -134,8 +135,7 @@ def _advance(
     try:
         while due or _has_room(whose, turn):
             due = False
-            units = request.parts.send(turn)
-            turn.parted[whose] = turn.parted.get(whose, 0) + units
+            _spend(whose, request.parts.send(turn), turn)
     except StopIteration:
         return True
     except LogboomError as error:
@@ -144,7 +144,11 @@ def _advance(
     return False
 
 
+def _spend(whose: Hashable, units: int, turn: BrokerTurn) -> None:
+    turn.parted[whose] = turn.parted.get(whose, 0) + units
+    turn.parted_in_all += units
+
+
 def _has_room(whose: Hashable, turn: BrokerTurn) -> bool:
     """True if a turn may begin another part for a user or connection."""
-    spent = turn.parted
-    return spent.get(whose, 0) < PEER_UNITS and sum(spent.values()) < TURN_UNITS
+    return turn.parted_in_all < TURN_UNITS and turn.parted.get(whose, 0) < PEER_UNITS
