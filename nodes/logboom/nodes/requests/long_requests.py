@@ -22,6 +22,8 @@ PEER_UNITS: Final = 8_000
 which a turn begins no further part for it."""
 TURN_UNITS: Final = 2 * PEER_UNITS
 """The same of all users."""
+REQUEST_UNITS: Final = 20
+"""Units of a request that waits, each time that a turn looks at it, if only to refuse it."""
 
 Parts: TypeAlias = Generator[int, BrokerTurn, None]
 """The parts of a request: each is sent its turn, and yields the units of work that it has cost. The first
@@ -82,7 +84,11 @@ class LongRequests(Service):
             if not (due or _has_room(whose, turn)):
                 continue
             waiting = self._waiting.pop(whose)
-            while waiting and self._continue(waiting[0], whose, turn, due=due):
+            while (
+                waiting
+                and (due or _has_room(whose, turn))
+                and self._continue(waiting[0], whose, turn, due=due)
+            ):
                 self._shares.remove(waiting.popleft().share)
                 due = False
             due = False
@@ -97,6 +103,7 @@ class LongRequests(Service):
         self, request: _LongRequest, whose: Hashable, turn: BrokerTurn, *, due: bool
     ) -> bool:
         """Go on with a request whose user may have lost the right; return whether it is answered."""
+        _spend(whose, REQUEST_UNITS, turn)
         error = self._recheck(request.address, request.message)
         if error is None:
             return _advance(request, whose, turn, due=due)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import pytest
+
 from logboom.nodes.requests.long_requests import PEER_UNITS, TURN_UNITS, LongRequests, Parts
 from logboom.nodes.turn import BrokerTurn
 from logboom.wire.acceptor import Acceptor, PeerSession
@@ -43,6 +45,27 @@ def test_a_turn_does_not_last_though_thousands_of_connections_wait() -> None:
         def step() -> bool:
             requests.step(turn)
             return False
+
+        return step
+
+    with without_garbage_of_others():
+        assert longest_ms(begin, MOST_MS) <= MOST_MS
+
+
+@pytest.mark.parametrize("connections", [1, 10_000])
+def test_what_waits_when_sessions_end_is_refused_in_slices(connections: int) -> None:
+    """The acceptor knows none of these sessions any more."""
+
+    def begin() -> Callable[[], bool]:
+        requests = LongRequests(Acceptor(ME, KEY, random.Random(1)))
+        turn = BrokerTurn(Instant(1.0, 1_000))
+        for number in range(10_002):
+            peer = connection(number % connections)
+            requests.serve(peer, Stats(1, 1_000), parts(PEER_UNITS), 0, turn)
+
+        def step() -> bool:
+            requests.step(BrokerTurn(Instant(2.0, 2_000)))
+            return requests.deadline() < 0.0
 
         return step
 
