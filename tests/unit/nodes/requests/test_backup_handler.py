@@ -10,6 +10,7 @@ import pytest
 
 from logboom.backup.backup_format import position_after
 from logboom.nodes.log.keys import Position, log_key
+from logboom.nodes.log.storage import WriteSet
 from logboom.nodes.replica.replica import ReplicaSnapshot
 from logboom.nodes.requests import backup_handler
 from logboom.wire.backup_messages import EntriesFetched, FetchEntries
@@ -20,8 +21,10 @@ from logboom.wire.hello import Identity
 from logboom.wire.validation import crc32c
 from tests.unit.nodes.rig import KEY, ME, Peer, Rig, batch, fetch, produce
 from tests.unit.nodes.transactions.transactions_rig import commit, of, park
+from tests.unit.wire.work import cost_ms
 
 START = (-1, 0, -1)
+MOST_MS = 10.0
 
 
 def operator(rig: Rig) -> Peer:
@@ -103,6 +106,26 @@ def test_a_log_is_read_page_by_page_as_it_is_stored() -> None:
         assert validate_batch(entry).base_offset == position[0]
         position = position_after(position, peek(entry).count)
     assert position == (10, 1)
+
+
+def test_an_answer_of_small_entries_makes_no_turn_last() -> None:
+    rig, _, peer = filled(1)
+    replica, cache, small = rig.replica(), rig.broker.queues.cache, batch()
+    head = validate_batch(small, stamped=False)
+    writes = WriteSet()
+    for _ in range(20_000):
+        replica.append_batch(small, head, rig.wall_ms, writes, cache)
+    rig.storage.write(writes)
+    replica.written = replica.end
+    replica.raise_hw(replica.end)
+    replica.tail.clear()
+    rig.settle()
+    assert cost_ms(lambda: ask(peer, (0, 0, -1), max_bytes=1 << 30), MOST_MS) <= MOST_MS
+    answer, _ = ask(peer, (0, 0, -1), max_bytes=1 << 30)
+    assert answer.more
+    answer, _ = ask(peer, after(answer), max_bytes=1 << 30)
+    assert answer.start == "here"
+    assert answer.count > 0
 
 
 def test_nothing_is_read_beyond_the_hw_or_the_wanted_end() -> None:
