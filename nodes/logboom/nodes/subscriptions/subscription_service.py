@@ -248,11 +248,16 @@ class SubscriptionService(Service):
     # ── events ──────────────────────────────────────────────────────────────────────────────────
 
     def tell(
-        self, served: ActiveSubscription, event: DispatchEvent, turn: BrokerTurn
+        self,
+        served: ActiveSubscription,
+        event: DispatchEvent,
+        turn: BrokerTurn,
+        *,
+        due: bool = False,
     ) -> list[Span]:
         """Pass an event to a dispatcher and carry out the effects.
 
-        Return the spans that it refused.
+        Requests leave a slice of each turn to those that are `due`. Return the spans that it refused.
 
         Raises:
             LogboomError: the event was refused.
@@ -261,7 +266,8 @@ class SubscriptionService(Service):
         units = SLICE_UNITS
         if served.dispatcher.scans:
             # One that has nothing left of this turn goes on in the next.
-            units = max(0, min(units, TURN_UNITS - turn.scanned))
+            room = TURN_UNITS if due else TURN_UNITS - SLICE_UNITS
+            units = max(0, min(units, room - turn.scanned))
         returned = max(0, RETURN_UNITS - turn.returned)
         effects = served.dispatcher.handle(event, turn.mono, units, returned)
         turn.scanned += served.dispatcher.spent
@@ -452,6 +458,8 @@ class SubscriptionService(Service):
                 break
             found.append(heapq.heappop(self._agenda))
             del self._due_at[due.place]
+        # Consumers that come and go leave room to those that are due.
+        turn.returned = min(turn.returned, RETURN_UNITS // 2)
         worked: list[SubscriptionKey] = []
         for when, _, place in found:
             served = self.served[place]
@@ -482,7 +490,7 @@ class SubscriptionService(Service):
                 self.detach(served, name, turn, unknown_consumer(name))
             elif consumer_session.held is not None and consumer_session.held.deadline <= turn.mono:
                 self.send_nothing(served, name, turn)
-        self.tell(served, Tick(), turn)
+        self.tell(served, Tick(), turn, due=True)
 
     def refresh(self, replica: Replica, turn: BrokerTurn) -> None:
         """Inform dispatchers of what retention removed, and write complete cursors where needed.

@@ -17,7 +17,7 @@ from logboom.wire.subscription_messages import (
     SubscriptionConfig,
     SubscriptionType,
 )
-from tests.unit.nodes.rig import Rig, batch, produce
+from tests.unit.nodes.rig import Rig, asking, batch, produce
 from tests.unit.nodes.subscriptions.test_subscription_handler import Reader, alone
 from tests.unit.wire.work import longest_ms, without_garbage_of_others
 
@@ -193,3 +193,30 @@ def test_all_of_it_is_counted_once_and_comes_again(way: str, kind: SubscriptionT
     while got < len(held) and (values := last.receive(len(held) - got)):
         got += len(values)
     assert got == len(held)
+
+
+def test_consumers_that_go_in_every_turn_leave_room_for_one_whose_session_is_over() -> None:
+    rig = alone()
+    reader = holding(rig, config("shared"), 5_000)
+    ring = SubscriptionConfig(kind="key_shared", hashing="consistent")
+    peers = [rig.client(f"comes {number}") for number in range(6)]
+
+    def come(session: int) -> None:
+        events = []
+        for peer in peers:
+            where = ("flights", 0, peer.session.identity.client_id, "two", session)
+            events += asking(peer, Subscribe(0, 30_000, *where, ring, start="last"))
+        rig.turn(*events)
+
+    come(1)
+    wait(reader)
+    come(2)
+    rig.auto_sync = False  # each turn on its own
+    rig.mono += 2 * NEARLY_S
+    gone = served(rig)
+    for session in range(3, 6):
+        come(session)
+    assert gone.sessions == {}
+    before = len(gone.dispatcher.counts)
+    come(6)
+    assert before < len(gone.dispatcher.counts) < 5_000

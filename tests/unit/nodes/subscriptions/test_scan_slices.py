@@ -10,11 +10,12 @@ from logboom.nodes.subscriptions.dispatch_events import KINDS, SubscriptionConfi
 from logboom.nodes.subscriptions.dispatch_events import SubscriptionType as Type
 from logboom.nodes.subscriptions.dispatcher import SLICE_UNITS
 from logboom.nodes.subscriptions.subscription_service import TURN_UNITS
+from logboom.wire.actor import Received
 from logboom.wire.batch import encode_batch
 from logboom.wire.subscription_messages import Receive, Subscribe
 from tests.thorough import seeds
 from tests.unit.nodes.requests.test_many_holds import wishes
-from tests.unit.nodes.rig import Rig, produce
+from tests.unit.nodes.rig import Rig, asking, produce
 from tests.unit.nodes.subscriptions.dispatch_bench import Bench
 from tests.unit.nodes.subscriptions.test_dispatch_any import KEYS, play
 
@@ -96,3 +97,30 @@ def test_many_subscriptions_with_filters_share_what_a_turn_spends() -> None:
         assert sum(each.dispatcher.read_at for each in served) - sum(read) < TURN_UNITS // 2
         read = [each.dispatcher.read_at for each in served]
     assert turns > 3
+
+
+def test_those_that_ask_in_every_turn_leave_room_for_those_that_wait() -> None:
+    rig = Rig()
+    rig.lead()
+    writer, keys = rig.client("writer"), [b"key %d" % number for number in range(100)]
+    for _ in range(400):
+        writer.ask(produce(), [encode_batch([b"v"] * 100, keys, now_ms=1)])
+    config = SubscriptionConfig(kind="shared", filter="WHERE KEYS = 'never'")
+    names = ("waits", "asks", "asks too", "asks as well")
+    peers = {name: rig.client(name) for name in names}
+    for name, peer in peers.items():
+        peer.ask(Subscribe(0, 30_000, "flights", 0, name, "one", 1, config, start="first"))
+
+    def receive(name: str, number: int) -> list[Received]:
+        where = ("flights", 0, name, "one", 1)
+        return asking(peers[name], Receive(0, 30_000, *where, number, 100, 1 << 20, 9_000))
+
+    rig.auto_sync = False  # each turn on its own
+    served = rig.broker.parts.subscriptions.served[(1, 0), "waits"].dispatcher
+    first = [event for name in names[1:] for event in receive(name, 1)]
+    rig.turn(*first, *receive("waits", 1))
+    before = served.read_at
+    for number in range(2, 2 + len(names)):
+        rig.broker.deadline()  # as the loop asks before each turn
+        rig.turn(*[event for name in names[1:] for event in receive(name, number)])
+    assert served.read_at > before
