@@ -270,6 +270,18 @@ def test_a_user_beyond_its_share_takes_no_place_of_others_refusals() -> None:
     assert [line["user"] for line in told(log)] == ["bob"]
 
 
+def test_the_first_refusal_of_a_user_has_a_line_however_many_others_are_refused() -> None:
+    log = AuditLog("name-1")
+    for second in range(5):
+        log.begin(Instant(100.0 + second, NOON.wall_ms))
+        for number in range(1_000):
+            log.refused(AuditEntry(event="authentication", address=f"10.{second}.{number}"))
+        log.take()
+        log.refused(AuditEntry(event="refused", user=f"ann {second}", resource="topic:secrets"))
+        (line,) = told(log)
+        assert (line["user"], line["resource"]) == (f"ann {second}", "topic:secrets")
+
+
 def test_who_only_says_that_it_is_a_user_uses_up_the_share_of_strangers() -> None:
     log = AuditLog("console")
     for at in range(2 * SHARE_BYTES // 100):

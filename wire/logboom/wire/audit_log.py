@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -112,7 +113,9 @@ class AuditLog:
         """Time of the turn."""
         self._lines: list[bytes] = []
         self._kept: list[bytes] = []
-        self._refusals = RefusalCounter[tuple[str, ...], AuditEntry](self._tell_refused)
+        self._refusals = RefusalCounter[tuple[str, ...], AuditEntry](
+            self._tell_refused, whose=itemgetter(0)
+        )
         self._repeats = RefusalCounter[tuple[str, ...], AuditEntry](self._tell_repeated)
         self._beyond = RefusalCounter[tuple[str, ...], AuditEntry](
             self._tell_beyond, COUNTED_EVERY_S

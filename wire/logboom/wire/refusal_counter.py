@@ -7,7 +7,7 @@ with the details of the last one. What is too much for a second is told as one n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -41,6 +41,7 @@ class RefusalCounter(Generic[K, D]):
         tell: Callable[[K | None, D | None, int], None],
         every_s: float = TOLD_EVERY_S,
         most_per_s: int = MAX_TOLD_PER_S,
+        whose: Callable[[K], Hashable] = lambda _: None,
     ) -> None:
         """Create a counter.
 
@@ -48,10 +49,12 @@ class RefusalCounter(Generic[K, D]):
             tell: see above.
             every_s: seconds between two mentions of one key, one at least.
             most_per_s: maximum number of mentions a second, of all keys together.
+            whose: returns whose key it is; each may have one mention a second in any case.
         """
         self._tell = tell
         self._every_s = every_s
         self._most_per_s = most_per_s
+        self._whose = whose
         self._keys: dict[K, _Repeats[D]] = {}
         self._others = 0
         """Refusals of keys that were too many."""
@@ -59,6 +62,8 @@ class RefusalCounter(Generic[K, D]):
         """Begin of the second in which mentions are counted."""
         self._told = 0
         """Mentions in this second."""
+        self._heard: set[Hashable] = set()
+        """Who has one in this second."""
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -70,9 +75,8 @@ class RefusalCounter(Generic[K, D]):
         if known is not None:
             known.untold += count
             known.details = details
-        elif self._told < self._most_per_s and len(self._keys) < MAX_KEYS:
+        elif len(self._keys) < MAX_KEYS and self._may_tell(key):
             self._keys[key] = _Repeats(now, details)
-            self._told += 1
             self._tell(key, details, count)
         else:
             self._others += count
@@ -83,6 +87,7 @@ class RefusalCounter(Generic[K, D]):
             return
         self._second = now
         self._told = 0
+        self._heard.clear()
         if self._others:
             self._tell(None, None, self._others)
             self._others = 0
@@ -91,10 +96,18 @@ class RefusalCounter(Generic[K, D]):
                 continue
             if not known.untold:
                 del self._keys[key]
-            elif self._told < self._most_per_s:
-                self._told += 1
+            elif self._may_tell(key):
                 self._tell(key, known.details, known.untold)
                 known.told_at, known.untold = now, 0
+
+    def _may_tell(self, key: K) -> bool:
+        """Count a mention of a key; return False if there were too many in this second."""
+        whose = self._whose(key)
+        if self._told >= self._most_per_s and whose in self._heard:
+            return False
+        self._told += 1
+        self._heard.add(whose)
+        return True
 
     def flush(self) -> None:
         """Tell everything that was not told yet, because nothing more comes."""
