@@ -18,6 +18,7 @@ from logboom.wire.audit_log import (
     COUNTED_EVERY_S,
     MAX_LINE_BYTES,
     MAX_LISTED,
+    MAX_SHARES,
     MAX_TEXT_CHARS,
     MAX_UNTAKEN,
     SHARE_BYTES,
@@ -290,3 +291,61 @@ def test_who_only_says_that_it_is_a_user_uses_up_the_share_of_strangers() -> Non
         log.take()
     log.refused(AuditEntry(event="refused", user="ada", request_id=7))
     assert [line["request_id"] for line in told(log)] == [7]
+
+
+def use_up_share(log: AuditLog, user: str = "", address: str = "") -> int:
+    """Have one do things until a line says that its share is used up; the bytes of lines until then."""
+    size = 0
+    while True:
+        log.managed(AuditEntry(event="command", resource="topic:t", user=user, address=address))
+        (line,) = log.take()
+        if json.loads(line).get("beyond_share"):
+            return size
+        size += len(line)
+
+
+def test_a_share_is_no_larger_after_a_long_time() -> None:
+    log = AuditLog("n")
+    for week in range(3):
+        log.begin(Instant(7 * 86_400.0 * week, 0))
+        log.take()
+        assert SHARE_BYTES <= use_up_share(log, user="al") < SHARE_BYTES + MAX_LINE_BYTES
+
+
+def test_each_peer_without_a_user_has_a_share_for_what_it_does() -> None:
+    log = AuditLog("n")
+    log.begin(NOON)
+    use_up_share(log, address="10.0.0.1")
+    log.managed(AuditEntry(event="command", address="10.0.0.1"))
+    assert not log.take()
+    log.managed(AuditEntry(event="command", address="10.0.0.2"))
+    assert [line["address"] for line in told(log)] == ["10.0.0.2"]
+
+
+def test_shares_are_bounded_and_those_of_the_quiet_are_forgotten_first() -> None:
+    log = AuditLog("n")
+    log.begin(NOON)
+    use_up_share(log, user="quiet")
+    use_up_share(log, user="loud")
+    for number in range(MAX_SHARES):
+        log.managed(AuditEntry(event="command", address=f"{number}"))
+        if not number:
+            log.managed(AuditEntry(event="command", user="loud"))
+        log.take()
+    assert len(vars(log)["_shares"]) == MAX_SHARES
+    log.managed(AuditEntry(event="command", user="loud"))
+    assert not log.take()
+    log.managed(AuditEntry(event="command", user="quiet"))
+    assert [line["user"] for line in told(log)] == ["quiet"]
+
+
+def test_the_number_beyond_a_share_is_told_within_an_hour_though_nothing_more_happens() -> None:
+    log = AuditLog("n")
+    log.begin(NOON)
+    use_up_share(log, user="al")
+    for _ in range(5):
+        log.managed(AuditEntry(event="command", user="al"))
+    assert not log.take()
+    log.begin(Instant(NOON.mono + COUNTED_EVERY_S, NOON.wall_ms))
+    (line,) = told(log)
+    assert (line["count"], line["beyond_share"]) == (5, True)
