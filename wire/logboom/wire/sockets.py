@@ -78,7 +78,7 @@ SHARED_FROM: Final = 64 * 1024
 """Size of a message from which on its large frames are given to ZeroMQ without a copy."""
 UNDIALLED: Final = 1_000
 """Endpoints that are remembered because they cannot be dialled; beyond it they are logged again."""
-KNOWN_PEERS: Final = 100_000
+KNOWN_PEERS: Final = 20_000
 """Peers that are remembered by their routing ids; beyond it they are learned again."""
 HIGH_WATER: Final = 10_000
 """ZeroMQ's own bound of messages to a peer."""
