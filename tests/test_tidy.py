@@ -218,7 +218,7 @@ ROOMS: dict[str, str] = {
     "nodes": """
         config log opened_bytes request_times
         disk turn
-        cluster quotas replica
+        cluster quotas replica rights_review
         broker_context
         compaction
         replication salvage

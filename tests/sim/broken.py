@@ -583,6 +583,11 @@ BREAKS: Final = (
     Break("A1", a.the_disabled_are_served_until_they_reconnect, Rights(), seeds=(1,), within=20),
     Break("A1", a.decisions_are_remembered, Rights(), seeds=(2,), within=20),
     Break("A1", a.what_is_held_is_answered, Rights(), seeds=(1,), within=20, thorough=True),
+    Break(
+        "A1",
+        a.what_is_not_checked_yet_is_answered,
+        Directed("nodes.test_rights_review:test_a_pull_that_is_not_checked_yet_gets_nothing"),
+    ),
     Break("A2", a.rules_go_back, Rights(), within=20),
     Break("A3", a.names_are_shown_to_all, Rights(), seeds=(1,), within=20),
     Break("A3", a.rights_that_change_show_nothing, Rights(), seeds=(1,), within=20, thorough=True),

@@ -15,6 +15,7 @@ from logboom.nodes.disk.disk_space import SpaceGauge
 from logboom.nodes.disk.disk_speed import DiskSpeed
 from logboom.nodes.log.storage import Storage
 from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.rights_review import RightsReview
 from logboom.wire.acceptor import Acceptor
 from logboom.wire.access.access_rules import node_user
 from logboom.wire.commands import RegisterBroker
@@ -43,6 +44,8 @@ class BrokerContext:
     disk_speed: DiskSpeed
     acceptor: Acceptor
     """The sessions, and what each may do."""
+    rights: RightsReview
+    """Checks what waits once more when rights have changed."""
     routes: Routes
     """The broker's copy of the metadata: topics, brokers and decisions."""
     groups: GroupRoutes
@@ -132,6 +135,7 @@ def make_context(
         space=SpaceGauge(storage, settings),
         disk_speed=DiskSpeed(),
         acceptor=acceptor,
+        rights=RightsReview(acceptor),
         routes=routes,
         groups=GroupRoutes(members_at=config.id),
         links=links,

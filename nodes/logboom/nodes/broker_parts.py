@@ -88,7 +88,7 @@ class BrokerParts:
         self.acceptor.authorizer = Authorizer(lambda: context.routes.access)
         self.acceptor.authorizer.kinds_of = partial(_node_kinds, context.routes)
         self._rights = 0
-        """Number of changes of users and rules that the services have followed."""
+        """Number of changes of users and rules after which all that waits was checked again."""
         self._settings = context.routes.settings
         """The replicated settings that the context's have taken over."""
         self.contact_watch = ContactWatch(context.registration, context.links, context.servers)
@@ -169,7 +169,7 @@ class BrokerParts:
         )
         self.indexer = LogIndexer(context, self.repair)
         self.watermarks = self._make_watermarks()
-        self.services = self._order_services()
+        self.services = context.rights.services = self._order_services()
         self.settling = self._order_settling()
 
     def take_cluster_keys(self, keys: Sequence[bytes]) -> None:
@@ -221,6 +221,7 @@ class BrokerParts:
         return (
             # Requests that have timed out end before anything new is requested.
             context.links,
+            context.rights,
             # Leaderships end and begin before everything that belongs to them; with the last of
             # them grants under newer metadata count, which the registration notes.
             self.roles,
@@ -375,8 +376,7 @@ class BrokerParts:
         # What came with the loss of a right is not told any more.
         if self._rights != self.context.routes.access.changes:
             self._rights = self.context.routes.access.changes
-            for service in self.services:
-                service.rights_changed(turn)
+            self.context.rights.begin()
         for service in self.services:
             service.learned(topics, groups, turn)
 

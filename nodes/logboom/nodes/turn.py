@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from logboom.nodes.log.storage import WriteSet
 from logboom.nodes.opened_bytes import OpenedBytes
@@ -124,6 +124,19 @@ Figures: TypeAlias = Mapping[str, int | float | str]
 """Figures of STATS by their names."""
 
 
+class HeldRequest(NamedTuple):
+    """A request that waits, as its right to wait is checked."""
+
+    address: PeerAddress
+    message: WireMessage
+    drop: Callable[[], object]
+    """Ends its waiting, without an answer."""
+    check: Callable[[PeerAddress, Any], LogboomError | None] | None = None
+    """Returns why it is not allowed any more, or None. By default, the acceptor decides."""
+    units: int = 0
+    """Units of work that this costs, beyond those of one right."""
+
+
 class Service(Protocol):
     """A part of the broker that takes part in its turns.
 
@@ -155,9 +168,13 @@ class Service(Protocol):
         """Follow the metadata: these topics and groups changed or were removed."""
         return
 
-    def rights_changed(self, turn: BrokerTurn) -> None:
-        """Refuse what waits here and is not allowed any more: a user or a rule changed."""
-        return
+    def held(self) -> Iterator[HeldRequest | None]:
+        """Yield the requests that wait here; None stands for something that was passed over.
+
+        Turns may come between two. What begins to wait meanwhile need not be yielded, if it was
+        allowed then.
+        """
+        return iter(())
 
     def synced(self, token: int, turn: BrokerTurn) -> None:
         """Continue what waits for the disk, which has all turns up to `token`."""

@@ -15,6 +15,7 @@ from logboom.nodes.broker import Broker
 from logboom.nodes.groups.member_access import MemberAccess
 from logboom.nodes.parking.recall_handler import RecallHandler
 from logboom.nodes.requests import produce_handler
+from logboom.nodes.rights_review import RightsReview
 from logboom.nodes.subscriptions.active_subscription import ConsumerSession
 from logboom.wire.acceptor import Acceptor
 from logboom.wire.access import access_book
@@ -76,6 +77,11 @@ def the_disabled_are_served_until_they_reconnect(patch: Patch) -> None:
 def what_is_held_is_answered(patch: Patch) -> None:
     """A1: a request that waits is answered by the rules that were there when it came."""
     patch.setattr(Acceptor, "recheck", lambda _self, _address, _message: None)
+
+
+def what_is_not_checked_yet_is_answered(patch: Patch) -> None:
+    """A1: a request that waits is answered before it was checked again, where very many wait."""
+    patch.setattr(RightsReview, "allows", lambda _self, _address, _message, _turn: True)
 
 
 def decisions_are_remembered(patch: Patch) -> None:

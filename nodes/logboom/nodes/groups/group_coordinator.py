@@ -9,7 +9,7 @@ that changes. A broker without a lease coordinates nothing, since another may co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -24,7 +24,7 @@ from logboom.nodes.groups.retry_topics import RetryTopics
 from logboom.nodes.groups.start_offsets import LeaderOffsets, StartOffsets
 from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.requests.long_requests import LongRequests
-from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
+from logboom.nodes.turn import BrokerTurn, Figures, Handler, HeldRequest, Service
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress, note
 from logboom.wire.commands import CommandResult
@@ -53,6 +53,9 @@ AHEAD_S: Final = 1.0
 """Seconds that a heartbeat waits if it knows newer metadata than this broker."""
 EXPIRED_AT_ONCE: Final = 200
 """Members in one command: some 30 KiB of names."""
+
+TOPIC_UNITS: Final = 6
+"""Units of work (`AccessBook.units`) for each topic of a group to which a member's right is checked."""
 
 _Key = tuple[str, str]
 
@@ -230,11 +233,19 @@ class GroupCoordinator(Service):
         self._topics.drop_all(turn)
         self.sessions.drop_all()
 
-    def rights_changed(self, turn: BrokerTurn) -> None:
-        """Refuse the held heartbeats of members that may not be members any more."""
-        for hold, error in self.holds.take_refused(self._access.refusal):
-            self._forget_hold((hold.message.group, hold.message.member))
-            turn.refuse(hold.address, hold.message.id, error)
+    def held(self) -> Iterator[HeldRequest]:
+        """Yield the held heartbeats, whose members may not be members any more."""
+        for key in self.holds.keys():  # noqa: SIM118 - a method of ours
+            known = self._lookup.known(key[0])
+            units = 0 if known is None else TOPIC_UNITS * len(known.head.subscription)
+            for hold in self.holds.peek(key):
+                drop, check = partial(self._drop, key), self._access.refusal
+                yield HeldRequest(hold.address, hold.message, drop, check, units)
+
+    def _drop(self, key: _Key) -> None:
+        """Let a heartbeat wait no longer."""
+        self._forget_hold(key)
+        self.holds.take(key)
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────
 

@@ -7,14 +7,15 @@ When a queue's HW moves, only the holds of that queue are woken.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 from logboom.nodes.requests.held_shares import HeldShares, Share
+from logboom.nodes.turn import HeldRequest
 from logboom.wire.actor import PeerAddress
 from logboom.wire.base import WireMessage
-from logboom.wire.errors import LogboomError
 from logboom.wire.frames import encode
 
 K = TypeVar("K", bound=Hashable)
@@ -104,6 +105,10 @@ class Holds(Generic[K, M]):
         self._left(found)
         return found
 
+    def peek(self, key: K) -> list[Hold[M]]:
+        """Return all holds for `key`, in the order of their arrival."""
+        return list(self._by_key.get(key, {}).values())
+
     def take_first(self, key: K, most: int) -> list[Hold[M]]:
         """Remove and return up to `most` holds for `key`, in the order of their arrival."""
         waiting = self._by_key.get(key, {})
@@ -127,21 +132,20 @@ class Holds(Generic[K, M]):
             del self._by_key[key]
         return found
 
-    def take_refused(
-        self, refusal: Callable[[PeerAddress, M], LogboomError | None]
-    ) -> list[tuple[Hold[M], LogboomError]]:
-        """Remove and return the holds that are not allowed any more, with the reasons."""
-        found: list[tuple[Hold[M], LogboomError]] = []
-        for key, waiting in list(self._by_key.items()):
-            for name, hold in list(waiting.items()):
-                error = refusal(hold.address, hold.message)
-                if error is not None:
-                    del waiting[name]
-                    self._left((hold,))
-                    found.append((hold, error))
-            if not waiting:
-                del self._by_key[key]
-        return found
+    def held(self) -> Iterator[HeldRequest]:
+        """Yield all requests that wait (`Service.held`)."""
+        for key in list(self._by_key):
+            for name in list(self._by_key.get(key, ())):
+                hold = self._by_key.get(key, {}).get(name)
+                if hold is not None:
+                    yield HeldRequest(hold.address, hold.message, partial(self._remove, key, name))
+
+    def _remove(self, key: K, name: tuple[PeerAddress, int]) -> None:
+        """Remove the hold of a request."""
+        waiting = self._by_key[key]
+        self._left((waiting.pop(name),))
+        if not waiting:
+            del self._by_key[key]
 
     def expired(self, now: float, most: int | None = None) -> list[tuple[K, Hold[M]]]:
         """Remove and return the holds that have expired, up to `most` of them."""
@@ -155,10 +159,7 @@ class Holds(Generic[K, M]):
             # Woken meanwhile, or waiting again with a later deadline.
             if waiting is None or hold is None or hold.deadline > deadline:
                 continue
-            del waiting[name]
-            self._left((hold,))
-            if not waiting:
-                del self._by_key[key]
+            self._remove(key, name)
             found.append((key, hold))
         return found
 

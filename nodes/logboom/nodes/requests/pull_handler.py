@@ -8,10 +8,10 @@ this broker is certain of the true end (Q8). A pull with a filter continues from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.compaction.compacted_reader import read_survivors as collect_survivors
@@ -33,7 +33,7 @@ from logboom.nodes.requests.owner_epochs import OwnerEpochs, stale_owner
 from logboom.nodes.requests.postponed_pulls import PostponedPull, PostponedPulls
 from logboom.nodes.requests.read_replica_selector import ReadReplicaSelector
 from logboom.nodes.requests.scan_scheduler import Scan, ScanScheduler
-from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
+from logboom.nodes.turn import BrokerTurn, Figures, Handler, HeldRequest, Service
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import (
@@ -58,9 +58,6 @@ from logboom.wire.messages import (
     PullStatus,
 )
 from logboom.wire.owner_proofs import OwnerProver
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Maximum bytes of batches in one answer, whatever is requested; one batch is always sent."""
@@ -117,6 +114,7 @@ class PullHandler(Service):
         self._stats = context.stats
         self._hold_times = context.stats.histograms["hold"]
         self._recheck = context.acceptor.recheck
+        self._rights = context.rights
         self._repair = repair
         self._on_compaction = on_compaction
 
@@ -159,12 +157,14 @@ class PullHandler(Service):
             )
         return replica
 
-    def rights_changed(self, turn: BrokerTurn) -> None:
-        """Refuse the pulls that wait and are not allowed any more."""
-        for hold, error in self.holds.take_refused(self._recheck):
-            turn.refuse(hold.address, hold.message.id, error)
-        for scan, error in self.scan_scheduler.take_refused(self._recheck):
-            turn.refuse(scan.address, scan.message.id, error)
+    def held(self) -> Iterator[HeldRequest]:
+        """Yield the pulls that wait.
+
+        A scan that ends without an answer becomes a hold, so the holds come last. A hold is checked
+        before it becomes a scan.
+        """
+        yield from self.scan_scheduler.held()
+        yield from self.holds.held()
 
     # ── pulls ───────────────────────────────────────────────────────────────────────────────────
 
@@ -423,6 +423,8 @@ class PullHandler(Service):
             self._woken[key] = _Wake(left - room, anew)
         replica = self._queues.replicas.get(key)
         for hold in self.holds.take_first(key, room):
+            if not self._rights.allows(hold.address, hold.message, turn):
+                continue
             if anew or replica is None:
                 self._pull(hold.address, hold.message, turn)
             else:
@@ -444,7 +446,7 @@ class PullHandler(Service):
         """Answer the holds that have expired, a bounded number in one turn."""
         for key, hold in self.holds.expired(turn.mono, WAKES):
             replica = self._queues.replicas.get(key)
-            if replica is not None:
+            if replica is not None and self._rights.allows(hold.address, hold.message, turn):
                 self._hold_times.add(turn.mono - hold.since)
                 self._nothing(hold.address, hold.message, replica, turn, moved=hold.moved)
 

@@ -6,8 +6,9 @@ offset that it has reached. Unfinished scans go to the end of the queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
@@ -24,7 +25,7 @@ from logboom.nodes.replication.replica_repair import ReplicaRepair
 from logboom.nodes.requests.held_shares import HeldShares, Share
 from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.requests.read_replica_selector import ReadReplicaSelector
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, HeldRequest
 from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import LogboomError
 from logboom.wire.messages import Pull, Pulled
@@ -102,6 +103,7 @@ class ScanScheduler:
         """
         self._storage = context.storage
         self._stats = context.stats
+        self._rights = context.rights
         self._repair = repair
         self._slow = slow
         self._readable = readable
@@ -149,16 +151,12 @@ class ScanScheduler:
         names = [name for name, scan in line if scan.key == key and wanted(scan.message)]
         return [self._take(name) for name in names]
 
-    def take_refused(
-        self, refusal: Callable[[PeerAddress, Pull], LogboomError | None]
-    ) -> list[tuple[Scan, LogboomError]]:
-        """Remove and return the scans that are not allowed any more, with the reasons."""
-        found: list[tuple[Scan, LogboomError]] = []
-        for name, scan in list(self._line.items()):
-            error = refusal(scan.address, scan.message)
-            if error is not None:
-                found.append((self._take(name), error))
-        return found
+    def held(self) -> Iterator[HeldRequest]:
+        """Yield the requests of all scans (`Service.held`)."""
+        for name in list(self._line):
+            scan = self._line.get(name)
+            if scan is not None:
+                yield HeldRequest(scan.address, scan.message, partial(self._take, name))
 
     def step(self, turn: BrokerTurn) -> None:
         """Continue each scan, as far as the turn's limits allow."""
@@ -176,6 +174,8 @@ class ScanScheduler:
     def _go_on(self, scan: Scan, spent: ScanCost, turn: BrokerTurn) -> bool:
         """Continue a scan; True once it is answered or held."""
         address, message = scan.address, scan.message
+        if not self._rights.allows(address, message, turn):
+            return True
         try:
             replica = self._readable(message)
         except LogboomError as error:

@@ -10,7 +10,7 @@ considers unacknowledged may be acknowledged there (Q11).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -25,7 +25,12 @@ from logboom.nodes.replica.leadership import Leadership
 from logboom.nodes.replica.offset_set import OffsetSet, Span
 from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.replica.request_errors import not_leader
-from logboom.nodes.subscriptions.active_subscription import ActiveSubscription, make_dispatcher
+from logboom.nodes.subscriptions.active_subscription import (
+    ActiveSubscription,
+    ConsumerSession,
+    HeldReceive,
+    make_dispatcher,
+)
 from logboom.nodes.subscriptions.dispatch_events import (
     Delivery,
     DetachConsumer,
@@ -40,7 +45,7 @@ from logboom.nodes.subscriptions.entry_source import LogEntrySource
 from logboom.nodes.subscriptions.pending_answers import PendingAnswers
 from logboom.nodes.subscriptions.slot_reader import SlotReader
 from logboom.nodes.subscriptions.topic_rates import TopicRateLimiters
-from logboom.nodes.turn import BrokerTurn, Figures, Service
+from logboom.nodes.turn import BrokerTurn, Figures, HeldRequest, Service
 from logboom.wire.actor import Note
 from logboom.wire.cursor_deltas import (
     CursorDelta,
@@ -66,6 +71,8 @@ TURN_UNITS: Final = 40_000
 some ten milliseconds."""
 STEPPED_AT_ONCE: Final = 128
 """Subscriptions that are stepped in one turn."""
+OVER: Final = float("-inf")
+"""When a consumer was heard that is not served any more."""
 STALL_S: Final = 1.0
 """Seconds between two turns that count as a stall of this loop."""
 
@@ -119,7 +126,7 @@ class SubscriptionService(Service):
         self._routes = context.routes
         self._lease = context.lease
         self._stats = context.stats
-        self._recheck = context.acceptor.recheck
+        self._rights = context.rights
         self._appended = appended
         self._on_damage = on_damage
         self._plug_ins = plug_ins
@@ -162,18 +169,29 @@ class SubscriptionService(Service):
             "subscription_consumers": sum(len(each.sessions) for each in self.served.values()),
         }
 
-    def rights_changed(self, turn: BrokerTurn) -> None:
-        """Detach the consumers that may not use their subscription any more."""
+    def held(self) -> Iterator[HeldRequest | None]:
+        """Yield the requests for messages that wait."""
         for served in list(self.served.values()):
+            yield None
             for name, consumer_session in list(served.sessions.items()):
                 held = consumer_session.held
-                if held is None:
-                    continue  # It is decided on with its next request.
-                where = (served.replica.topic, served.replica.queue, served.name, name)
-                waiting = Receive(held.number, 0, *where, consumer_session.session, 0, 0, 0, 0)
-                error = self._recheck(held.address, waiting)
-                if error is not None:
-                    self.detach(served, name, turn, error)
+                if held is None or served.sessions.get(name) is not consumer_session:
+                    yield None  # It is decided on with its next request.
+                else:
+                    waiting = _receive(served, name, consumer_session, held)
+                    drop = partial(self._end_session, served, name)
+                    yield HeldRequest(held.address, waiting, drop)
+
+    def _end_session(self, served: ActiveSubscription, name: str) -> None:
+        """Let a consumer get nothing more, and be detached by one of the next steps."""
+        consumer_session = served.sessions[name]
+        consumer_session.held = None
+        consumer_session.heard = OVER
+        served.dispatcher.unready(name)
+        place = (served.replica.key, served.name)
+        due = self._due_at.get(place)
+        if due is None or due.when > OVER:
+            self._push(place, OVER)
 
     # ── which there are ─────────────────────────────────────────────────────────────────────────
 
@@ -306,7 +324,14 @@ class SubscriptionService(Service):
 
     def _send(self, served: ActiveSubscription, delivery: Delivery, turn: BrokerTurn) -> None:
         consumer_session = served.sessions[delivery.consumer]
-        assert consumer_session.held is not None
+        held = consumer_session.held
+        assert held is not None
+        if self._rights.under_way:
+            waiting = _receive(served, delivery.consumer, consumer_session, held)
+            if not self._rights.allows(held.address, waiting, turn):
+                # What it was to get goes to others once it is detached.
+                self._end_session(served, delivery.consumer)
+                return
         chosen: list[bytes] = []
         attempts: list[tuple[int, int]] = []
         for entry, bits, counted in delivery.batches:
@@ -319,16 +344,12 @@ class SubscriptionService(Service):
         counters["delivered_messages"] += delivery.messages
         counters["messages_out"] += delivery.messages
         counters["redelivered"] += len(attempts)
-        message = Delivered(consumer_session.held.number, chosen, attempts, consumer_session.active)
+        message = Delivered(held.number, chosen, attempts, consumer_session.active)
         frames = [batch.entry.frame for batch in delivery.batches]
         size = sum(map(len, frames))
         served.replica.sent_bytes += size
         counters["bytes_out"] += size
-        turn.answer(
-            consumer_session.held.address,
-            message,
-            frames,
-        )
+        turn.answer(held.address, message, frames)
         consumer_session.held = None
 
     def send_nothing(self, served: ActiveSubscription, name: str, turn: BrokerTurn) -> None:
@@ -349,7 +370,9 @@ class SubscriptionService(Service):
             return
         served = self.served.get((replica.key, message.subscription))
         consumer_session = served.sessions.get(message.consumer) if served is not None else None
-        if consumer_session is not None and consumer_session.is_of(user, message.session):
+        if consumer_session is None or consumer_session.heard == OVER:
+            return
+        if consumer_session.is_of(user, message.session):
             consumer_session.heard = now
 
     def detach(
@@ -559,6 +582,14 @@ def _delta(served: ActiveSubscription) -> CursorDelta:
     left = {offset: n for offset, n in counts.items() if offset not in acks}
     spans = pack_spans(acked.spans(), acks.floor)
     return CursorDelta(served.name, "acked", acks.floor, spans, pack_counts(left))
+
+
+def _receive(
+    served: ActiveSubscription, name: str, consumer_session: ConsumerSession, held: HeldReceive
+) -> Receive:
+    """Return the request that a consumer waits with, as far as rights depend on it."""
+    where = (served.replica.topic, served.replica.queue, served.name, name)
+    return Receive(held.number, 0, *where, consumer_session.session, 0, 0, 0, 0)
 
 
 def unknown_consumer(name: str) -> GroupError:

@@ -6,7 +6,8 @@ reports again what it finds done, since a decision is kept until all of its queu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from logboom.nodes.broker_context import BrokerContext
@@ -17,7 +18,7 @@ from logboom.nodes.replica.request_errors import not_leader
 from logboom.nodes.requests.held_shares import HeldShares
 from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.transactions.decision_executor import DecisionExecutor
-from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
+from logboom.nodes.turn import BrokerTurn, Figures, Handler, HeldRequest, Service
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress
 from logboom.wire.commands import CommandResult
@@ -35,6 +36,8 @@ GATHER: Final = 0.5
 """Seconds between two commands while there are many decisions. Nobody waits for a report, since
 waiting clients are answered here. The first report after a pause is sent immediately."""
 LONGEST_HOLD_MS: Final = 60_000
+LOOKED_AT_ONCE: Final = 200
+"""Requests that a turn looks at after a change, queues with such requests, and requests that it ends."""
 
 
 class DecisionReports(Service):
@@ -48,10 +51,14 @@ class DecisionReports(Service):
         self._queues = context.queues
         self._routes = context.routes
         self._registration = context.registration
-        self._recheck = context.acceptor.recheck
+        self._rights = context.rights
         self._proposals = proposals
         self._decision_executor = decision_executor
         self._holds: Holds[QueueKey, AwaitDecided] = Holds(HeldShares(context.acceptor.peer))
+        self._to_settle: dict[QueueKey, None] = {}
+        """Queues whose requests a change of the metadata may concern."""
+        self._woken: dict[QueueKey, int] = {}
+        """Queue → the first so many of its requests are to be looked at."""
         self._done: dict[AppliedDecision, None] = {}
         self._refused: dict[QueueKey, None] = {}
         self._again_at = 0.0
@@ -85,9 +92,8 @@ class DecisionReports(Service):
         known = (done, replica.applied >= leading.election_end, self._routes.version)
         if known != leading.settled:
             leading.settled = known
-            for hold in self._holds.take(replica.key):
-                if not self._answer(hold.address, hold.message, replica, turn):
-                    self._holds.add(replica.key, hold.message.id, hold)
+            if count := self._holds.count_of(replica.key):
+                self._woken[replica.key] = count
         if not leading.reported < done or replica.applied < leading.election_end:
             return
         for number in self._decision_executor.on(replica.key):
@@ -96,7 +102,24 @@ class DecisionReports(Service):
         leading.reported = done
 
     def flush(self, turn: BrokerTurn) -> None:
-        """Propose what is to be reported."""
+        """Answer clients whose decisions are carried out, and propose what is to be reported."""
+        room = LOOKED_AT_ONCE
+        while self._woken and room > 0:
+            key, left = next(iter(self._woken.items()))
+            looks = min(left, room)
+            room -= looks
+            self._woken[key] -= looks
+            if looks == left:
+                del self._woken[key]
+            replica = self._queues.replicas.get(key)
+            for hold in self._holds.take_first(key, looks):
+                if not self._rights.allows(hold.address, hold.message, turn):
+                    continue
+                if replica is None or not self._answer(hold.address, hold.message, replica, turn):
+                    self._holds.add(key, hold.message.id, hold)
+        self._report(turn)
+
+    def _report(self, turn: BrokerTurn) -> None:
         if not self._done or turn.mono < self._proposed_at + GATHER:
             return
         if self._under_way >= UNDER_WAY or not self._registration.registered:
@@ -122,7 +145,7 @@ class DecisionReports(Service):
                 replica.leading.reported = min(replica.leading.reported, each.number - 1)
                 self._refused[key] = None
                 self._again_at = turn.mono + REFUSED_PAUSE
-        self.flush(turn)
+        self._report(turn)
 
     def fenced(self, turn: BrokerTurn) -> None:
         """Forget all reports of the instance epoch, which would be rejected."""
@@ -146,10 +169,9 @@ class DecisionReports(Service):
         if not self._answer(address, message, replica, turn):
             self._holds.add(replica.key, message.id, hold)
 
-    def rights_changed(self, turn: BrokerTurn) -> None:
-        """Refuse the requests that wait and are not allowed any more."""
-        for hold, error in self._holds.take_refused(self._recheck):
-            turn.refuse(hold.address, hold.message.id, error)
+    def held(self) -> Iterator[HeldRequest]:
+        """Yield the requests that wait."""
+        return self._holds.held()
 
     def _answer(
         self, address: PeerAddress, message: AwaitDecided, replica: Replica, turn: BrokerTurn
@@ -174,9 +196,14 @@ class DecisionReports(Service):
                 replica = self._queues.replicas.get(key)
                 if replica is not None:
                     self.settle(replica, turn)
+        for key in list(islice(self._to_settle, LOOKED_AT_ONCE)):
+            del self._to_settle[key]
+            replica = self._queues.replicas.get(key)
+            if replica is not None:
+                self.settle(replica, turn)
         if not len(self._holds):
             return
-        for _, hold in self._holds.expired(turn.mono):
+        for _, hold in self._holds.expired(turn.mono, LOOKED_AT_ONCE):
             text = f"decision {hold.message.number} is not carried out yet: try again"
             turn.refuse(hold.address, hold.message.id, Unavailable(text, "BUSY"))
         for key in self._holds.keys():  # noqa: SIM118 - a method of ours
@@ -199,13 +226,12 @@ class DecisionReports(Service):
                 # Decisions that were done before this broker learned of them are not reported yet.
                 replica.leading.reported = min(replica.leading.reported, number - 1)
                 self.moved(replica, turn)
-        for key in self._holds.keys():  # noqa: SIM118 - a method of ours
-            replica = self._queues.replicas.get(key)
-            if replica is not None:
-                self.settle(replica, turn)
+        self._to_settle.update(dict.fromkeys(self._holds.keys()))
 
     def deadline(self) -> float:
         """Return when `step` or `flush` is wanted next."""
+        if self._to_settle or self._woken:
+            return float("-inf")
         again_at = self._again_at if self._refused else float("inf")
         report_at = float("inf")
         if self._done and self._under_way < UNDER_WAY and self._registration.registered:

@@ -31,7 +31,7 @@ from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.requests.produce_handler import ProduceHandler
 from logboom.nodes.transactions.orphan_aborter import LAST_MS, LOOKED_AT
 from logboom.nodes.transactions.undecided_handler import checks_at, described
-from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
+from logboom.nodes.turn import BrokerTurn, Figures, Handler, HeldRequest, Service
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.access_requirements import Requirement, half_requirements
 from logboom.wire.batch import control_body
@@ -258,10 +258,9 @@ class HalfMessageChecker(Service):
             return
         self._holds.add((message.producer_group, peer.user), message.id, hold)
 
-    def rights_changed(self, turn: BrokerTurn) -> None:
-        """Refuse the requests that wait and are not allowed any more."""
-        for hold, error in self._holds.take_refused(self._acceptor.recheck):
-            turn.refuse(hold.address, hold.message.id, error)
+    def held(self) -> Iterator[HeldRequest]:
+        """Yield the requests that wait."""
+        return self._holds.held()
 
     def deadline(self) -> float:
         """Return when `step` is wanted next."""
