@@ -24,6 +24,8 @@ class SharedRate:
         self.messages_per_s = messages_per_s
         self.bytes_per_s = bytes_per_s
         self._shares: dict[str, RateShare] = {}
+        self._growing: tuple[int, int] | None = None
+        """How many shares can save more messages, and more bytes; None: to be counted."""
         self._at = 0.0
 
     def share(self, name: str) -> RateShare:
@@ -36,6 +38,7 @@ class SharedRate:
     def leave(self, name: str) -> None:
         """Remove the share of a subscription."""
         self._shares.pop(name, None)
+        self._growing = None
 
     def change(self, messages_per_s: int, bytes_per_s: int) -> None:
         """Change the rates, and cancel what is still owed under the old ones."""
@@ -54,12 +57,25 @@ class SharedRate:
 
     def speeds(self) -> tuple[float, float]:
         """Return the messages and bytes per second of each share that can save more."""
+        if self._growing is None:
+            most_messages, most_bytes = self._most()
+            saved = [share.saved() for share in self._shares.values()]
+            self._growing = (
+                sum(each < most_messages for each, _ in saved),
+                sum(each < most_bytes for _, each in saved),
+            )
+        messages, size = self._growing
+        return self.messages_per_s / max(1, messages), self.bytes_per_s / max(1, size)
+
+    def charged(self, before: tuple[float, float], after: tuple[float, float]) -> None:
+        """Note that a share has less saved than before."""
+        if self._growing is None:
+            return
+        messages, size = self._growing
         most_messages, most_bytes = self._most()
-        saved = [share.saved() for share in self._shares.values()]
-        return (
-            self.messages_per_s / max(1, sum(each < most_messages for each, _ in saved)),
-            self.bytes_per_s / max(1, sum(each < most_bytes for _, each in saved)),
-        )
+        messages += (after[0] < most_messages) - (before[0] < most_messages)
+        size += (after[1] < most_bytes) - (before[1] < most_bytes)
+        self._growing = messages, size
 
     def _most(self) -> tuple[float, float]:
         """Return the messages and bytes that one share may save."""
@@ -74,6 +90,7 @@ class SharedRate:
         of_bytes = divide([each for _, each in saved], size, most_bytes)
         for share, *now_saved in zip(shares, of_messages, of_bytes, strict=True):
             share.save(*now_saved)
+        self._growing = None
 
 
 class RateShare(DispatchRateLimiter):
@@ -94,6 +111,12 @@ class RateShare(DispatchRateLimiter):
         """Set what is saved."""
         self._messages, self._bytes = messages, size
 
+    def charge(self, messages: int, size: int) -> None:
+        """Charge what was sent."""
+        before = self.saved()
+        super().charge(messages, size)
+        self._rate.charged(before, self.saved())
+
     def _fill(self, now: float) -> None:
         self._rate.fill(now)
 
@@ -104,20 +127,18 @@ class RateShare(DispatchRateLimiter):
 def divide(saved: Sequence[float], amount: float, most: float) -> list[float]:
     """Divide an amount equally among savings of at most `most`, with what some have beyond that."""
     amount += sum(max(0.0, each - most) for each in saved)
-    found = [min(each, most) for each in saved]
-    for _ in saved:  # each turn fills one, or is the last
-        unfilled = [place for place, each in enumerate(found) if each < most]
-        if amount <= 0 or not unfilled:
+    gaps = sorted(most - each for each in saved if each < most)
+    part = 0.0
+    for number, gap in enumerate(gaps):
+        # All that are not full yet get what the fullest one takes, or their part if that is less.
+        takers = len(gaps) - number
+        if amount <= (gap - part) * takers:
+            part += max(0.0, amount) / takers
             break
-        # All get what the fullest one takes, or their part if that is less.
-        fullest = max(found[place] for place in unfilled)
-        part = min(amount / len(unfilled), most - fullest)
-        fills = part == most - fullest
-        for place in unfilled:
-            # A sum may be rounded to less than the most.
-            found[place] = most if fills and found[place] == fullest else found[place] + part
-        amount -= part * len(unfilled)
-    return found
+        amount -= (gap - part) * takers
+        part = gap
+    # A sum may be rounded to more or less than the most.
+    return [most if most - each <= part else min(most, each + part) for each in saved]
 
 
 class TopicRateLimiters:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from logboom.nodes.subscriptions.attached_consumer import MAX_GRANT
 from logboom.nodes.subscriptions.topic_rates import RateShare, SharedRate, divide
+from tests.unit.wire.work import cost_ms
 
+MOST_MS: Final = 10.0
 SAVED = st.lists(st.floats(-100, 100), min_size=1, max_size=6)
 
 
@@ -95,3 +99,35 @@ def test_nothing_is_lost_and_no_share_gets_more_than_another_that_can_take_it(
     open_ones = [gain for gain, now in zip(gained, found, strict=True) if now < most - 1e-6]
     for gain in open_ones:
         assert gain >= max(gained) - 1e-6
+
+
+def test_very_many_shares_are_looked_at_in_little_time() -> None:
+    """A turn looks at all that wait; whoever may use subscriptions of a topic may have many."""
+    rate = SharedRate(1_000, 1_000_000)
+    shares = [rate.share(str(number)) for number in range(1_000)]
+    for number, share in enumerate(shares):
+        share.charge(1 + number, 100 * number)
+    assert cost_ms(lambda: [share.next_at(100.0) for share in shares], MOST_MS) <= MOST_MS
+    saved = [float(number) for number in range(len(shares))]
+    assert cost_ms(lambda: divide(saved, 1e9, 1e4), MOST_MS) <= MOST_MS
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 40)), max_size=40))
+def test_the_speed_of_a_share_follows_those_that_can_save_more(acts: list[tuple[int, int]]) -> None:
+    rate, now = SharedRate(60, 60), 100.0
+    shares: dict[str, RateShare] = {}
+    for who, amount in acts:
+        name = str(who)
+        if who == 5:
+            now += amount / 40
+            rate.fill(now)
+        elif amount:
+            shares[name] = rate.share(name)
+            shares[name].charge(amount, amount // 2)
+        else:
+            rate.leave(name)
+            shares.pop(name, None)
+        saved = [share.saved() for share in shares.values()]
+        most = max(1.0, 60 / max(1, len(saved)))
+        messages, size = (sum(each[at] < most for each in saved) for at in (0, 1))
+        assert rate.speeds() == (60 / max(1, messages), 60 / max(1, size))
