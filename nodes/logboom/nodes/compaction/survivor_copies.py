@@ -175,9 +175,11 @@ def forget_tombstones(replica: Replica, storage: Storage, writes: WriteSet, now_
         if due_ms >= 0
         else []
     )
+    # Of a batch that is being copied, the log still contains these too.
+    copied = max(replica.start, compaction.kept)
     spent = 0
     for row in found:
-        spent += _forget_in_copy(changes, offset_of(row), replica.start)
+        spent += _forget_in_copy(changes, offset_of(row), copied)
         writes.delete("compact", row)
         if spent >= TURN_UNITS // 2:
             break
@@ -193,7 +195,7 @@ def forget_tombstones(replica: Replica, storage: Storage, writes: WriteSet, now_
     return bool(found)
 
 
-def _forget_in_copy(changes: CompactionUpdate, base: int, log_start: int) -> int:
+def _forget_in_copy(changes: CompactionUpdate, base: int, copied: int) -> int:
     """Remove the tombstones of a copy, unless they or the copy were superseded before.
 
     Return how many messages were looked at.
@@ -205,7 +207,7 @@ def _forget_in_copy(changes: CompactionUpdate, base: int, log_start: int) -> int
     for offset in offsets_of(changes.bits(base, head.next_offset), base):
         key = columns.key(offset - base)
         if key is not None and columns.value(offset - base) is None:
-            changes.clear(offset, log_start)
+            changes.clear(offset, copied)
             if changes.latest(key) == offset:
                 changes.forget(key)
     return head.count

@@ -95,14 +95,17 @@ class CompactedLog(Log):
 
     def copy(self, until: int) -> None:
         """All that retention is to remove before an offset is copied."""
-        replica = self.replica
-        while replica.compaction.kept < until:
-            writes = WriteSet()
-            args = (replica, self.storage, writes, until, self.now_ms, 3)
-            spent = compact_copies.copy_survivors(*args)
-            self.commit(writes)
-            if not spent:
+        while self.replica.compaction.kept < until:
+            if not self.copy_some(until):
                 return  # The pass is in the middle of a batch.
+
+    def copy_some(self, until: int) -> int:
+        """One step of this."""
+        writes = WriteSet()
+        args = (self.replica, self.storage, writes, until, self.now_ms, 3)
+        spent = compact_copies.copy_survivors(*args)
+        self.commit(writes)
+        return spent
 
     def forget_tombstones(self) -> None:
         """Those whose time is over are removed."""

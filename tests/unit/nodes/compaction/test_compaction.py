@@ -308,6 +308,27 @@ def test_copies_of_a_batch_that_is_superseded_around_a_restart_are_dropped() -> 
     assert len(table_of(log.read_all(0))) == count + 1
 
 
+def test_tombstones_that_are_forgotten_while_their_batch_is_copied_leave_no_copy() -> None:
+    log = CompactedLog()
+    count = 2 * COPY_MESSAGES
+    keys: list[bytes | None] = [b"key %d" % n for n in range(count)]
+    log.send(keys, [None] * count, "none")
+    log.send([b"other"], [b"v"], "none")
+    log.apply()
+    log.finish()
+    while log.replica.compaction.kept < COPY_MESSAGES:
+        log.copy_some(count)
+    log.now_ms += DAY_MS
+    log.forget_tombstones()
+    assert log.replica.compaction.kept < count
+    log.expire(count)
+    assert log.replica.start == count
+    log.now_ms += DAY_MS
+    log.forget_tombstones()
+    assert not copies(log)
+    assert [row[1] for row in log.read_all(0)] == [b"other"]
+
+
 def copies(log: CompactedLog) -> list[bytes]:
     """The keys of all copies."""
     return [key for key in log.storage.content("compact") if key[8:9] == b"m"]
