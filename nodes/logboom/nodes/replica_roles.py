@@ -190,10 +190,11 @@ class ReplicaRoles(Service):
             topic, held = self._routes.topics.get(name), self._queues.held(name)
             if held:
                 found.append(name)
-            self._new.pop(name, None)
             if topic is not None and len(held) < len(topic.queues):
                 numbers = (each.queue for each in held if each.topic_id == topic.id)
                 self._new[name] = range(max(numbers, default=-1) + 1, len(topic.queues))
+            else:
+                self._new.pop(name, None)
         return found
 
     def _known(self, name: str) -> range:

@@ -340,6 +340,25 @@ def test_q11_queues_that_are_yet_to_be_opened_keep_no_version_from_being_reached
     assert len(rig.broker.queues.led) == 120
 
 
+def test_a_new_topic_that_changes_keeps_its_place_among_the_new_ones() -> None:
+    rig = Rig()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica_roles, "QUEUES_AT_ONCE", 2)
+        topics: list[TopicView] = []
+        for epoch in range(1, 9):
+            # Each time, the topics that are still new change, and two more come.
+            topics += [led_topic(2 * epoch), led_topic(2 * epoch + 1)]
+            opened = {key[0] for key in rig.broker.queues.replicas}
+            topics = [
+                each if each.id in opened else led_topic(each.id - 10, epoch) for each in topics
+            ]
+            rig.publish(*reversed(topics))
+        opened = {key[0] for key in rig.broker.queues.replicas}
+        assert opened >= {*range(12, 16)}
+        rig.settle()
+    assert len(rig.broker.queues.led) == len(topics)
+
+
 def test_a_topic_is_changed_and_made_anew_while_it_is_opened() -> None:
     rig = Rig()
     one = QueueView([ME], ME, 1, 1, [ME], [])
