@@ -226,7 +226,7 @@ class ReplicaRoles(Service):
             self._begin(later)
         self._apply_slice(changed, turn)
         room -= sum(map(len, changed.values()))
-        opened, complete = self._take_slice(self._new, room)
+        opened, complete = self._take_slice(self._new, max(room, QUEUES_AT_ONCE // 2))
         self._apply_slice(opened, turn)
         self._applied.opens = bool(self._new)
         self._on_applied([*whole, *complete], turn)

@@ -359,6 +359,19 @@ def test_a_new_topic_that_changes_keeps_its_place_among_the_new_ones() -> None:
     assert len(rig.broker.queues.led) == len(topics)
 
 
+def test_a_compacted_topic_that_changes_all_the_time_does_not_hold_up_new_queues() -> None:
+    rig = Rig()
+    led = QueueView([ME], ME, 1, 1, [ME], [])
+    compacted = TopicConfig(compaction=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica_roles, "QUEUES_AT_ONCE", 4)
+        rig.publish(TopicView("t", 10, compacted, [led] * 10, 1))
+        for version in range(2, 12):
+            new = [led_topic(2)] if version > 2 else []
+            rig.publish(TopicView("t", 10, compacted, [led] * 10, version), *new)
+        assert (12, 0) in rig.broker.queues.led
+
+
 def test_a_topic_is_changed_and_made_anew_while_it_is_opened() -> None:
     rig = Rig()
     one = QueueView([ME], ME, 1, 1, [ME], [])
