@@ -30,6 +30,8 @@ UNSERVED: Final = (Position(0, -1), -1)
 """HW and start for a follower that was sent nothing yet."""
 GATHERED_AT_ONCE: Final = 256
 """Queues with possible news that one answer looks at; some milliseconds. More go into the next ones."""
+ENTRIES_AT_ONCE: Final = 500
+"""Entries of one answer. Small ones take a leader 5 µs each to read, and a follower 16 µs to append."""
 UNHEARD_S: Final = 1.2
 """Seconds of silence after which a follower counts as unheard; more than two of its long polls."""
 
@@ -348,7 +350,7 @@ class ReplicateHandler(Service):
         """
         answers: list[QueueAnswer] = []
         frames: list[Frame] = []
-        room, urgent = max(1, max_bytes), False
+        room, most, urgent = max(1, max_bytes), ENTRIES_AT_ONCE, False
         first = True
         """No entry of a queue that does not move was found yet."""
         looked = list(islice(follower.news, GATHERED_AT_ONCE))
@@ -364,7 +366,7 @@ class ReplicateHandler(Service):
                 # Retention overtook the follower.
                 fetch.answer = _reset(replica, fetch.asked)
             moving = replica is not None and _is_moving(replica, follower.broker)
-            if room <= 0 and not moving:
+            if most <= 0 or (room <= 0 and not moving):
                 continue
             if fetch.answer is not None:
                 answers.append(fetch.answer)
@@ -375,12 +377,13 @@ class ReplicateHandler(Service):
                 waiting.append(key)
                 continue
             if moving:
-                found, complete, copies = self._moved(replica, fetch.asked, moves)
+                found, complete, copies = self._moved(replica, fetch.asked, moves, most)
             else:
-                found, size, complete = self._entries(replica, fetch.asked, room, first=first)
+                found, size, complete = self._entries(replica, fetch.asked, room, most, first=first)
                 room -= size
                 copies = self._copies(replica, fetch.asked, room)
                 first = first and not found
+            most -= len(found)
             told = (replica.hw, replica.start)
             if found or copies is not None or told != fetch.told:
                 answers.append(_flowing(replica, fetch.asked, len(found), copies))
@@ -405,14 +408,16 @@ class ReplicateHandler(Service):
         return answers, frames, urgent or (more > 0 and bool(answers))
 
     def _moved(
-        self, replica: Replica, asked: FollowerPosition, moves: _MoveRoom
+        self, replica: Replica, asked: FollowerPosition, moves: _MoveRoom, most: int
     ) -> tuple[list[Frame], bool, CopyPage | None]:
         """Return entries and copies for a replica that is being added, as far as there is room."""
         behind = Position(asked.offset, asked.side) < replica.end or asked.lacks is not None
         if behind and moves.left <= 0:
             moves.withheld = True
             return [], False, None
-        found, size, complete = self._entries(replica, asked, moves.left, first=not moves.sent)
+        found, size, complete = self._entries(
+            replica, asked, moves.left, most, first=not moves.sent
+        )
         moves.take(size)
         copies = self._copies(replica, asked, moves.left) if moves.left > 0 else None
         if copies is not None:
@@ -433,9 +438,9 @@ class ReplicateHandler(Service):
         follower.news.pop(key, None)
 
     def _entries(
-        self, replica: Replica, asked: FollowerPosition, room: int, *, first: bool
+        self, replica: Replica, asked: FollowerPosition, room: int, most: int, *, first: bool
     ) -> tuple[list[Frame], int, bool]:
-        """Return entries from the requested position, their size, and whether these are all.
+        """Return at most `most` entries from the requested position, their size, and whether these are all.
 
         If they are the answer's `first`, at least one is returned. A body that is left out counts
         for the size, because the follower's turn has to write the whole entry all the same.
@@ -452,7 +457,7 @@ class ReplicateHandler(Service):
                 short = shorten(entry, replica.tail) if asked.rebuilds else None
                 found.append(entry if short is None else short)
                 size += len(entry)
-                if size >= room:
+                if size >= room or len(found) >= most:
                     break
         except DamagedEntry as error:
             self._on_damage(replica, error)

@@ -9,13 +9,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from logboom.nodes.log.keys import Position
+from logboom.nodes.log.storage import WriteSet
 from logboom.nodes.replication import replicate_handler
-from logboom.wire.batch import encode_batch
+from logboom.nodes.replication.replicate_handler import ENTRIES_AT_ONCE
+from logboom.wire.batch import encode_batch, validate_batch
 from logboom.wire.errors import LogboomError
 from logboom.wire.messages import FollowerPosition, QueueAnswer, Replicated
 from logboom.wire.view import QueueView, TopicConfig, TopicView
 from tests.thorough import examples
 from tests.unit.nodes.rig import ME, Peer, Rig, batch, fetch, produce
+from tests.unit.wire.work import cost_ms
 
 BOTH = (ME, "broker-2")
 
@@ -371,6 +374,59 @@ def test_entries_that_find_no_room_in_an_answer_keep_their_place(
         for queue in moved:
             ends[queue] += 1
     assert min(ends) >= 2
+
+
+def fills(rig: Rig, queue: int, batches: int) -> None:
+    """Store so many small batches, of which the leader holds none in memory."""
+    replica, small, writes = rig.replica(queue), batch(), WriteSet()
+    head = validate_batch(small, stamped=False)
+    for _ in range(batches):
+        replica.append_batch(small, head, rig.wall_ms, writes, rig.broker.queues.cache)
+    rig.storage.write(writes)
+    replica.written = replica.end
+    replica.tail.clear()
+
+
+def test_an_answer_of_small_entries_makes_no_turn_last() -> None:
+    rig, two = leader()
+    fills(rig, 0, 10_000)
+    numbers = iter(range(100))
+
+    def ask() -> None:
+        request = fetch(next(numbers), (Position(0), -1))
+        request.max_bytes = 4 << 20
+        two.ask(request)
+        (answer,) = told(two)
+        assert answer.frames == ENTRIES_AT_ONCE
+
+    assert cost_ms(ask, 10.0) <= 10.0
+
+
+@pytest.mark.parametrize("adding", [(), ("broker-2",)], ids=["follows", "moves"])
+def test_small_entries_of_all_queues_count_together(adding: tuple[str, ...]) -> None:
+    rig = Rig()
+    isr = (ME,) if adding else BOTH
+    rig.lead(isr=isr, replicas=BOTH, adding=adding, queues=5)
+    two = rig.follower()
+    for queue in range(5):
+        fills(rig, queue, ENTRIES_AT_ONCE // 2)
+    ends, moved, answers = [0] * 5, [*range(5)], 0
+    while min(ends) < ENTRIES_AT_ONCE // 2:
+        request = fetch(answers)
+        request.queues = [
+            FollowerPosition(1, queue, 1, ends[queue], 0, 1 if ends[queue] else -1)
+            for queue in moved
+        ]
+        two.ask(request)
+        (reply,) = two.taken()
+        assert isinstance(reply.message, Replicated)
+        assert len(reply.batches) <= ENTRIES_AT_ONCE
+        moved = [answer.queue for answer in reply.message.answers if answer.frames]
+        for answer in reply.message.answers:
+            ends[answer.queue] += answer.frames
+        answers += 1
+        assert answers <= 3
+    assert ends == [ENTRIES_AT_ONCE // 2] * 5
 
 
 def test_what_finds_no_room_keeps_nobody_waiting_and_nothing_spins(
