@@ -15,6 +15,7 @@ import msgspec
 from logboom.nodes.broker import Broker
 from logboom.nodes.config import BrokerConfig
 from logboom.nodes.log.keys import Position
+from logboom.nodes.log.storage import WriteSet
 from logboom.nodes.replica.replica import Replica
 from logboom.nodes.subscriptions.entry_filter import DispatchFilter
 from logboom.nodes.turn import BrokerTurn
@@ -31,7 +32,7 @@ from logboom.wire.actor import (
     Synced,
 )
 from logboom.wire.base import WireMessage
-from logboom.wire.batch import encode_batch, stamp
+from logboom.wire.batch import encode_batch, stamp, validate_batch
 from logboom.wire.commands import AnyCommand, CommandResult, RegisterBroker
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame, encode
@@ -224,6 +225,16 @@ class Rig:
         """Everything written is on disk, and the broker hears of it."""
         self.storage.sync()
         self.turn(Synced(self.token))
+
+    def fill(self, batches: int, queue: int = 0) -> None:
+        """Store so many batches of one small message, none of which the leader holds in memory."""
+        replica, small, writes = self.replica(queue), batch(), WriteSet()
+        head = validate_batch(small, stamped=False)
+        for _ in range(batches):
+            replica.append_batch(small, head, self.wall_ms, writes, self.broker.queues.cache)
+        self.storage.write(writes)
+        replica.written = replica.end
+        replica.tail.clear()
 
     def settle(self, seconds: float = 0.0) -> None:
         """Let time pass as the broker wants its turns, for at least one turn."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from itertools import chain
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from logboom.nodes.log.keys import LAST_SIDE, Position, log_key, position_of
 from logboom.nodes.log.recovery import after_entry
@@ -22,6 +22,9 @@ from logboom.wire.filters import ScanBudget
 from logboom.wire.frames import Frame
 from logboom.wire.head import KIND_AT
 from logboom.wire.messages import Pull
+
+MOST_ENTRIES: Final = 1_024
+"""Entries that one read looks at, once it has a batch: small ones take 5 µs each to read and check."""
 
 
 class DamagedEntry(DataDamaged):
@@ -219,7 +222,7 @@ def read_batches(
     full = False
     at, found = _entries_from(replica, storage, offset, limit or replica.readable)
     try:
-        for entry, after in found:
+        for looked, (entry, after) in enumerate(found, 1):
             if not entry[KIND_AT]:
                 if batches and size + len(entry) > max_bytes:
                     break
@@ -234,6 +237,8 @@ def read_batches(
             at = after
             # A million parked batches may follow a batch: the next pull begins after them.
             if full or passed >= max_bytes or 0 < max_messages <= messages:
+                break
+            if batches and looked >= MOST_ENTRIES:
                 break
     except DamagedEntry:
         if not batches:

@@ -63,6 +63,8 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 """Maximum bytes of batches in one answer, whatever is requested; one batch is always sent."""
 TURN_BYTES: Final = 32 * 1024 * 1024
 """Bytes that one turn reads; further pulls wait for the next turn."""
+BATCH_BYTES: Final = 32 * 1024
+"""Bytes for which a batch counts at least: to find and to check a small one takes 5 µs."""
 MAX_UNSENT_BYTES: Final = 32 * 1024 * 1024
 """Bytes of unread answers up to which a peer may request more; for a peer that never reads, nothing
 is read from disk."""
@@ -338,7 +340,7 @@ class PullHandler(Service):
     ) -> None:
         """Count what an answer holds."""
         sent_bytes = sum(map(len, batches))
-        turn.read += sent_bytes
+        turn.read += max(sent_bytes, BATCH_BYTES * len(batches))
         replica.sent_bytes += sent_bytes
         counters = self._stats.counters
         counters["pulled_batches"] += len(batches)

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from logboom.nodes.log.keys import Position
-from logboom.nodes.log.storage import WriteSet
 from logboom.nodes.replication import replicate_handler
 from logboom.nodes.replication.replicate_handler import ENTRIES_AT_ONCE
-from logboom.wire.batch import encode_batch, validate_batch
+from logboom.wire.batch import encode_batch
 from logboom.wire.errors import LogboomError
 from logboom.wire.messages import FollowerPosition, QueueAnswer, Replicated
 from logboom.wire.view import QueueView, TopicConfig, TopicView
@@ -376,20 +375,9 @@ def test_entries_that_find_no_room_in_an_answer_keep_their_place(
     assert min(ends) >= 2
 
 
-def fills(rig: Rig, queue: int, batches: int) -> None:
-    """Store so many small batches, of which the leader holds none in memory."""
-    replica, small, writes = rig.replica(queue), batch(), WriteSet()
-    head = validate_batch(small, stamped=False)
-    for _ in range(batches):
-        replica.append_batch(small, head, rig.wall_ms, writes, rig.broker.queues.cache)
-    rig.storage.write(writes)
-    replica.written = replica.end
-    replica.tail.clear()
-
-
 def test_an_answer_of_small_entries_makes_no_turn_last() -> None:
     rig, two = leader()
-    fills(rig, 0, 10_000)
+    rig.fill(10_000)
     numbers = iter(range(100))
 
     def ask() -> None:
@@ -409,7 +397,7 @@ def test_small_entries_of_all_queues_count_together(adding: tuple[str, ...]) -> 
     rig.lead(isr=isr, replicas=BOTH, adding=adding, queues=5)
     two = rig.follower()
     for queue in range(5):
-        fills(rig, queue, ENTRIES_AT_ONCE // 2)
+        rig.fill(ENTRIES_AT_ONCE // 2, queue)
     ends, moved, answers = [0] * 5, [*range(5)], 0
     while min(ends) < ENTRIES_AT_ONCE // 2:
         request = fetch(answers)

@@ -10,7 +10,6 @@ import pytest
 
 from logboom.backup.backup_format import position_after
 from logboom.nodes.log.keys import Position, log_key
-from logboom.nodes.log.storage import WriteSet
 from logboom.nodes.replica.replica import ReplicaSnapshot
 from logboom.nodes.requests import backup_handler
 from logboom.wire.backup_messages import EntriesFetched, FetchEntries
@@ -110,15 +109,8 @@ def test_a_log_is_read_page_by_page_as_it_is_stored() -> None:
 
 def test_an_answer_of_small_entries_makes_no_turn_last() -> None:
     rig, _, peer = filled(1)
-    replica, cache, small = rig.replica(), rig.broker.queues.cache, batch()
-    head = validate_batch(small, stamped=False)
-    writes = WriteSet()
-    for _ in range(20_000):
-        replica.append_batch(small, head, rig.wall_ms, writes, cache)
-    rig.storage.write(writes)
-    replica.written = replica.end
-    replica.raise_hw(replica.end)
-    replica.tail.clear()
+    rig.fill(20_000)
+    rig.replica().raise_hw(rig.replica().end)
     rig.settle()
     assert cost_ms(lambda: ask(peer, (0, 0, -1), max_bytes=1 << 30), MOST_MS) <= MOST_MS
     answer, _ = ask(peer, (0, 0, -1), max_bytes=1 << 30)

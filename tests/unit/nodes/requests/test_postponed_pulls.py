@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from logboom.nodes.requests.postponed_pulls import MOST_FOR_PEER, PostponedPull, PostponedPulls
@@ -10,6 +12,7 @@ from logboom.wire.actor import Effects, PeerAddress, Received
 from logboom.wire.errors import Unavailable
 from logboom.wire.messages import Pulled
 from tests.unit.nodes.rig import Peer, Rig, batch, produce, pull
+from tests.unit.wire.work import longest_ms, without_garbage_of_others
 
 
 def peer(name: str) -> PeerAddress:
@@ -76,11 +79,11 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
     return rig
 
 
-def wish(who: Peer, offset: int, unsent_bytes: int = 0) -> Received:
-    """A pull of one batch, as it comes to the broker."""
+def wish(who: Peer, offset: int, unsent_bytes: int = 0, most: int = 1) -> Received:
+    """A pull of one batch, or of `most` bytes, as it comes to the broker."""
     out = Effects()
     mono = who.rig.mono
-    who.session.request(pull(offset, max_bytes=1), (), None, mono + 60, out, mono)
+    who.session.request(pull(offset, max_bytes=most), (), None, mono + 60, out, mono)
     (send,) = out.sends
     return Received(who.address, send.frames, unsent_bytes)
 
@@ -127,3 +130,26 @@ def test_nothing_is_read_for_a_peer_that_takes_nothing(rig: Rig) -> None:
     with pytest.raises(Unavailable, match="read them") as refused:
         client.answer()
     assert (refused.value.code, counters["pulled_batches"]) == ("BUSY", read)
+
+
+def test_pulls_of_small_batches_make_no_turn_last() -> None:
+    rig = Rig()
+    rig.lead()
+    rig.fill(10_000)
+    rig.replica().raise_hw(rig.replica().end)
+    readers = [rig.client(f"reader-{number}") for number in range(4)]
+
+    def begin() -> Callable[[], bool]:
+        wishes = [wish(reader, 0, most=1 << 30) for reader in readers]
+        waiting = {*range(len(readers))}
+
+        def step() -> bool:
+            rig.turn(*wishes)
+            wishes.clear()
+            waiting.difference_update([number for number in waiting if readers[number].taken()])
+            return bool(waiting)
+
+        return step
+
+    with without_garbage_of_others():
+        assert longest_ms(begin, 10.0) <= 10.0
