@@ -139,7 +139,7 @@ from logboom.wire.messages import (
 from logboom.wire.node_requirements import NodeKind, kinds_of
 from logboom.wire.operation_commands import RaiseFeatures
 from logboom.wire.operation_messages import DescribeCluster, PlanBalance, ReportLoad
-from logboom.wire.quotas.throttle import PlainTurn, Throttle
+from logboom.wire.quotas.throttle import EXEMPT, PlainTurn, Throttle
 from logboom.wire.settings import LiveSettings
 from logboom.wire.sight import Sight
 from logboom.wire.stats import FigureTable
@@ -158,6 +158,8 @@ DECIDED_BY_LEADER: Final = (
     FinalizeUpgrade,
 )
 """Requests of users about whose rights the Raft leader decides: its rules are the newest."""
+NEVER_WAIT: Final = EXEMPT & {DescribeConfig, Heartbeat, KickConnection, ListConnections, Stats}
+"""Requests that wait for no quota. What only brokers serve is refused here, which counts."""
 SETS_LEVEL: Final = (NewTerm, RaiseFeatures)
 """Commands that set the features level, and so need none."""
 MAX_TICKS: Final = 16
@@ -214,6 +216,7 @@ class NameServer:
             self.acceptor.peer,
             self.acceptor.recheck,
             self.acceptor.stats,
+            exempt=NEVER_WAIT,
         )
         self.acceptor.postpones = self._throttle.postpones
         self._started = self._restored = False

@@ -10,6 +10,7 @@ from logboom.wire.access.access_commands import SetDefaultQuota
 from logboom.wire.access.access_rules import Quota
 from logboom.wire.base import WireMessage
 from logboom.wire.commands import AnyCommand, Barrier, CreateTopic, RemoveBroker
+from logboom.wire.group_messages import GroupHeartbeat
 from logboom.wire.messages import (
     DescribeGroup,
     Failure,
@@ -46,6 +47,9 @@ REQUESTS: dict[str, Sequence[WireMessage]] = {
     "watches": [Watch(each, 60_000, -1, None, 0) for each in range(1, AT_ONCE + 1)],
     "reads": [ListGroups(each, 60_000) for each in range(1, AT_ONCE + 1)],
     "refused reads": [DescribeGroup(each, 60_000, "g") for each in range(1, AT_ONCE + 1)],
+    "what brokers serve": [
+        GroupHeartbeat(each, 60_000, "theirs", "m", 1, 1, 0, []) for each in range(1, AT_ONCE + 1)
+    ],
     "refused statistics": [Stats(each, 60_000) for each in range(1, AT_ONCE + 1)],
 }
 
@@ -59,6 +63,7 @@ def test_what_is_beyond_the_quota_waits_and_is_answered_all_the_same(
     asked: Sequence[WireMessage],
 ) -> None:
     desk = desk_with_quota()
+    desk.rule("alice", "read", "group", "theirs")
     answers = desk.begin_all("alice", asked)
     assert answered(answers) <= REQUESTS_PER_S + 2
     figures = desk.core.counters()

@@ -8,7 +8,7 @@ deadlines begin anew. Requests without a quota pass by at the cost of one compar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from logboom.wire.acceptor import PeerSession, error_frames
@@ -158,6 +158,7 @@ class Throttle:
         recheck: Callable[[PeerAddress, WireMessage], LogboomError | None],
         stats: Statistics,
         keep_attached: Callable[[Receive, str, float], None] = lambda *_of: None,
+        exempt: Collection[type[WireMessage]] = EXEMPT,
     ) -> None:
         """Create a throttle without users.
 
@@ -167,12 +168,14 @@ class Throttle:
             recheck: returns why a request that has waited may not be served any more, or None.
             keep_attached: called with a waiting Receive, its user and the time, while its connection
                 is alive.
+            exempt: requests that never wait: those of `EXEMPT` that the node serves.
         """
         self._books = books
         self._find_session = find_session
         self._recheck = recheck
         self._stats = stats
         self._keep_attached = keep_attached
+        self._exempt = exempt
         self._users: dict[str, UserThrottle] = {}
         self._peers: dict[PeerAddress, _Peer] = {}
         self._waiting: dict[str, UserThrottle] = {}
@@ -227,7 +230,7 @@ class Throttle:
         user = peer.user
         if user.version != self._books().version:
             self._follow(user, now)
-        if type(message) in EXEMPT and refusal is None:
+        if type(message) in self._exempt and refusal is None:
             return True
         if not user.limited and not user.waiting:
             # Those that wait, though the limit is gone, have to leave first.
