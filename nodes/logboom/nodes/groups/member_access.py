@@ -21,6 +21,8 @@ from logboom.wire.group_messages import (
 )
 from logboom.wire.user_marks import mark_of
 
+MAX_READERS: Final = 10_000
+"""Users that are remembered as readers of groups; beyond it their rights are looked up again."""
 DIFFERENCES: Final = ("missing", "extra", "different")
 """Fields of SUBSCRIPTION_MISMATCH that name topics, with commas between them."""
 
@@ -32,6 +34,9 @@ class MemberAccess:
         self._acceptor = context.acceptor
         self._groups = context.groups
         self._routes = context.routes
+        self._readers: dict[tuple[str, int], tuple[int, int]] = {}
+        """(user, id of a group) → number of changes of rules and version of the group's subscription, as of
+        which it may read all topics."""
 
     def mark_of(self, peer: PeerSession) -> int:
         """Return the mark of a user whose members count for it alone, else 0 (A6)."""
@@ -61,7 +66,12 @@ class MemberAccess:
         known = self._groups.groups.get(message.group)
         if error is not None or known is None:
             return error
-        for topic in known.head.subscription:
+        head = known.head
+        reader = (peer.user, head.id)
+        as_of = (authorizer.book.changes, head.subscription_version)
+        if self._readers.get(reader) == as_of:
+            return None
+        for topic in head.subscription:
             needed = Requirement("read", "topic", topic)
             error = authorizer.lack(peer, message, needed)
             if isinstance(error, Forbidden):
@@ -73,6 +83,9 @@ class MemberAccess:
                     "read: an administrator can allow it, or join with another subscription"
                 )
                 return Forbidden(text, verb="read", kind="group", name=message.group)
+        if len(self._readers) >= MAX_READERS:
+            self._readers.clear()
+        self._readers[reader] = as_of
         return None
 
     def shown_mismatch(self, address: PeerAddress, error: LogboomError) -> LogboomError:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from logboom.wire.access_requirements import Requirement
+from logboom.wire.authorizer import Authorizer, Caller
 from logboom.wire.base import WireMessage
-from logboom.wire.errors import LogboomError
+from logboom.wire.errors import Forbidden, LogboomError
 from logboom.wire.features import IDS_OF_USERS
 from logboom.wire.group_messages import GroupCommit, GroupHeartbeat, GroupLeave, GroupRelease
 from logboom.wire.user_marks import mark_of
 from tests.unit.nodes.groups.group_rig import GROUP, GroupRig, Member
 from tests.unit.nodes.rig import Peer
-from tests.unit.nodes.test_users_at_brokers import Right, alice_and_bob
+from tests.unit.nodes.test_users_at_brokers import Right, alice_and_bob, allow
 
 RIGHTS: list[Right] = [("read", "group", GROUP), ("read", "topic", "flights")]
 
@@ -91,3 +93,36 @@ def test_members_belong_to_nobody_below_the_level_and_on_open_listeners() -> Non
     anybody = rig.client("anybody")
     who = (0, 5_000, GROUP, member.name, member.epoch)
     assert code(rig, anybody, GroupCommit(*who, [member.last(0, 5)])) == ""
+
+
+def test_the_rights_of_a_member_are_looked_up_again_only_after_a_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, member, his = joined()
+    looked: list[str] = []
+
+    def lack(caller: Caller, asked: object, needed: Requirement) -> LogboomError | None:
+        looked.append(needed.name)
+        return Authorizer.lack(rig.broker.acceptor.authorizer, caller, asked, needed)
+
+    monkeypatch.setattr(rig.broker.acceptor.authorizer, "lack", lack)
+    for _ in range(20):
+        member.beat()
+    assert not looked
+    rig.create("hotels", 1)
+    rig.tell()
+    allow(rig, *RIGHTS, ("read", "topic", "hotels"))
+    member.beat()
+    assert looked == ["flights"]
+    member.join(subscription={"flights": "*", "hotels": "*"}, replace=True)
+    for _ in range(20):
+        member.beat()
+    assert looked == ["flights", "flights", "hotels"]
+    # Of another user.
+    his.ask(GroupHeartbeat(0, 5_000, GROUP, "m-2", 1, -1, 0))
+    with pytest.raises(Forbidden, match="a topic that user 'bob' may not read"):
+        his.answer()
+    allow(rig, *RIGHTS)
+    member.held.ask(GroupHeartbeat(0, 5_000, GROUP, member.name, member.epoch, -1, 0))
+    with pytest.raises(Forbidden, match="a topic that user 'alice' may not read"):
+        member.held.answer()
