@@ -30,8 +30,12 @@ MOST_BYTES: Final = 48 * 1024
 """Bytes of the names and filters of one join."""
 TOPIC_BYTES: Final = 200
 """What each topic of a join takes of memory besides, while the join waits."""
+JOIN_UNITS: Final = 160
+"""Units of work (`LongRequests`) of a join, …"""
+TOPIC_UNITS: Final = 6
+"""… of each topic in it, …"""
 CHARACTER_UNITS: Final = 16
-"""Units of work (`LongRequests`) of each character of a filter that is read."""
+"""… and of each character of a filter that is read."""
 FIRST_SUBSCRIPTION: Final = 1
 """Version of the subscription with which a group is created."""
 
@@ -83,6 +87,7 @@ class PendingJoins:
         """
         turn = yield 0
         epoch_in(turn)
+        turn = yield JOIN_UNITS + TOPIC_UNITS * len(message.subscription)
         read: dict[str, str] = {}
         subscription: dict[str, str] = {}
         for topic, text in sorted(message.subscription.items()):

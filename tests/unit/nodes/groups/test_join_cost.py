@@ -15,6 +15,7 @@ from logboom.wire.group_commands import JoinGroup
 from logboom.wire.group_messages import GroupJoined
 from tests.unit.nodes.groups.group_rig import GroupRig, Member
 from tests.unit.nodes.rig import answering, asking
+from tests.unit.nodes.test_users_at_brokers import Right, alice, allow
 from tests.unit.wire.work import longest_ms, without_garbage_of_others
 
 MOST_MS: Final = 10.0
@@ -130,3 +131,35 @@ def test_the_same_filter_for_all_topics_is_read_once() -> None:
     text = subscription(LENGTHS["short"])["t0"]
     rig.join("a", subscription={f"t{number}": text for number in range(900)})
     assert len(rig.group.subscription) == 900
+
+
+def test_many_joins_with_many_topics_that_have_waited_make_no_turn_last() -> None:
+    long, topics = subscription(LENGTHS["long"])["t0"], dict.fromkeys(subscription(1), "")
+
+    def begin() -> Callable[[], bool]:
+        rig = GroupRig(brokers=1)
+        rig.deciding = False
+        rights: list[Right] = [("read", "topic", "*"), ("read", "group", "*")]
+        allow(rig, *rights)
+        peer = alice(rig)
+        members = [Member(rig, f"m-{number}") for number in range(20)]
+        for _ in range(4):
+            # Until all rights are decided.
+            peer.ask(members[0].joining(subscription=topics))
+        before = len(joined(rig))
+        assert before == 1
+        first = members[0].joining(subscription={"t": f"{long} OR x = 1"})
+        joins = [first, *(each.joining(subscription=topics) for each in members[1:])]
+        arrived = asking(peer, *joins)
+        gc.collect()
+        gc.freeze()
+
+        def step() -> bool:
+            # What arrives costs what it costs: one at a time.
+            rig.turn(*arrived[:1])
+            del arrived[:1]
+            return bool(rig.broker.parts.long_requests.deadline() < 0 or arrived)
+
+        return step
+
+    assert longest_ms(begin, MOST_MS) <= MOST_MS
