@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import msgspec
 import pytest
 
@@ -9,7 +11,6 @@ from logboom.metadata.watch import watch_handler
 from logboom.metadata.watch.held_watches import (
     MAX_NAME_BYTES,
     MAX_NAME_BYTES_OF_CONNECTION,
-    MAX_NAMES,
     MAX_OF_CONNECTION,
     MAX_OF_USER,
     HeldWatch,
@@ -39,20 +40,33 @@ def test_one_watch_that_is_sent_again_and_again_leaves_no_weight_behind() -> Non
     assert len(watches.take_due(60.0 + 9_999)) == 1
 
 
-def test_names_that_are_waited_for_are_bounded_together() -> None:
+def test_short_names_count_as_what_they_take() -> None:
     watches = HeldWatches()
-    names = frozenset(str(number) for number in range(MAX_NAMES // 10))
-    holds = [HeldWatch(peer(number), 1, 1, names, 60.0) for number in range(11)]
-    assert [watches.add(hold) for hold in holds] == [True] * 10 + [False]
+
+    def held(number: int) -> HeldWatch:
+        names = frozenset(f"{name:x}" for name in range(5_000))
+        return HeldWatch(ME, number, 1, names, 60.0)
+
+    tracemalloc.start()
+    try:
+        count = 0
+        while watches.add(held(count)):
+            count += 1
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 1.2 * MAX_NAME_BYTES_OF_CONNECTION
     # The same one sent again takes no more.
-    assert watches.add(holds[0])
-    watches.forget([peer(number) for number in range(11)])
-    assert all(watches.add(hold) for hold in holds[:10])
+    assert watches.add(held(0))
+    watches.forget([ME])
+    assert all(watches.add(held(number)) for number in range(count))
 
 
 def test_the_memory_of_names_is_bounded_whatever_their_length() -> None:
     watches = HeldWatches()
-    topic, group = "x" * (MAX_NAME_BYTES // 32), "y" * (MAX_NAME_BYTES // 32)
+    beside = HeldWatch(ME, 0, 1, frozenset({"x"}), 60.0).name_bytes - 1
+    length = MAX_NAME_BYTES // 32 - beside
+    topic, group = "x" * length, "y" * length
     holds = [
         HeldWatch(peer(number), 1, 1, frozenset({topic}), 60.0, frozenset({group}))
         for number in range(17)

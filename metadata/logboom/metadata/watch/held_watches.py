@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from sys import getsizeof
 from typing import Final
 
 from logboom.wire.actor import PeerAddress
@@ -16,10 +17,11 @@ MAX_OF_USER: Final = 10_000
 """The same of one user."""
 MAX_OF_CONNECTION: Final = 100
 """The same of one connection. A client waits with one or two."""
-MAX_NAMES: Final = 2_000_000
-"""Maximum number of topic and group names in all held requests."""
+NAME_BYTES: Final = 64
+"""Memory of a name in addition to its characters and its place in a set."""
 MAX_NAME_BYTES: Final = 64 * 1024 * 1024
-"""Maximum memory of these names. Their length is up to whoever asks, and may be megabytes."""
+"""Maximum memory of the topic and group names in all held requests. Their number and length are up to
+whoever asks."""
 MAX_NAME_BYTES_OF_USER: Final = 16 * 1024 * 1024
 """The same of one user."""
 MAX_NAME_BYTES_OF_CONNECTION: Final = 8 * 1024 * 1024
@@ -58,17 +60,15 @@ class HeldWatch:
     """Memory of the names that it holds."""
 
     def __post_init__(self) -> None:
-        self.name_bytes = _memory_of(self.topics or ()) + _memory_of(self.groups or ())
-
-    @property
-    def names(self) -> int:
-        """The number of names that it holds."""
-        return len(self.topics or ()) + len(self.groups or ())
+        self.name_bytes = _memory_of(self.topics) + _memory_of(self.groups)
 
 
-def _memory_of(names: Collection[str]) -> int:
+def _memory_of(names: frozenset[str] | None) -> int:
+    if not names:
+        return 0
     # One character beyond ASCII may widen all others of its string to four bytes.
-    return sum(len(name) if name.isascii() else 4 * len(name) for name in names)
+    size = sum(len(name) if name.isascii() else 4 * len(name) for name in names)
+    return size + NAME_BYTES * len(names) + getsizeof(names)
 
 
 def _is_interested(
@@ -112,10 +112,8 @@ class HeldWatches:
         """Requests that are to be answered, in their order."""
         self._of_owners: dict[PeerAddress | str, tuple[int, int]] = {}
         """Connection or user → number of its requests, and memory of their names."""
-        self._names = 0
-        """Number of topic and group names in all held requests."""
         self._name_bytes = 0
-        """Memory of these names."""
+        """Memory of the topic and group names in all held requests."""
 
     def __len__(self) -> int:
         return len(self._holds) + len(self._ready)
@@ -162,9 +160,7 @@ class HeldWatches:
         return None
 
     def _has_room(self, hold: HeldWatch) -> bool:
-        if len(self) >= MAX_HOLDS or self._names + hold.names > MAX_NAMES:
-            return False
-        if self._name_bytes + hold.name_bytes > MAX_NAME_BYTES:
+        if len(self) >= MAX_HOLDS or self._name_bytes + hold.name_bytes > MAX_NAME_BYTES:
             return False
         if hold.from_node:
             return True
@@ -178,7 +174,6 @@ class HeldWatches:
 
     def _account(self, hold: HeldWatch, sign: int) -> None:
         """Count a request that begins (1) or ends (-1) to wait."""
-        self._names += sign * hold.names
         self._name_bytes += sign * hold.name_bytes
         for owner in (hold.address, hold.user):
             count, size = self._of_owners.get(owner, (0, 0))

@@ -14,7 +14,7 @@ from logboom.wire.errors import Unavailable
 
 
 class Bound(NamedTuple):
-    """A number of requests, and a number of bytes as received."""
+    """A number of requests, and a number of bytes of memory."""
 
     requests: int
     size: int

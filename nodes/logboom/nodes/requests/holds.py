@@ -16,7 +16,7 @@ from logboom.nodes.requests.held_shares import HeldShares, Share
 from logboom.nodes.turn import HeldRequest
 from logboom.wire.actor import PeerAddress
 from logboom.wire.base import WireMessage
-from logboom.wire.frames import encode
+from logboom.wire.frames import memory_of
 
 K = TypeVar("K", bound=Hashable)
 M = TypeVar("M", bound=WireMessage)
@@ -69,8 +69,8 @@ class Holds(Generic[K, M]):
     def _shared(self, hold: Hold[M]) -> Hold[M]:
         if hold.share is not None:
             return hold
-        size = len(encode(hold.message)[0])
-        return hold._replace(share=self._shares.share_of(hold.address, size))
+        share = self._shares.share_of(hold.address, memory_of(hold.message))
+        return hold._replace(share=share)
 
     def _left(self, found: Iterable[Hold[M]]) -> None:
         """Count holds that wait no longer."""

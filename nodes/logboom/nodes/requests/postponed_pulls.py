@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from logboom.nodes.requests.held_shares import HeldShares, Share
 from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import Unavailable
-from logboom.wire.frames import encode
+from logboom.wire.frames import memory_of
 from logboom.wire.messages import Pull
 
 MOST_FOR_PEER: Final = 64
@@ -56,7 +56,7 @@ class PostponedPulls:
         queue = self._waiting.get(pull.address)
         if self._count >= MAX_POSTPONED or (queue is not None and len(queue) >= MOST_FOR_PEER):
             return False
-        share = self._shares.share_of(pull.address, len(encode(pull.message)[0]))
+        share = self._shares.share_of(pull.address, memory_of(pull.message))
         try:
             self._shares.check(share)
         except Unavailable:

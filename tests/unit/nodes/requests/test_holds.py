@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -13,8 +15,8 @@ from logboom.nodes.requests.holds import Hold, Holds
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import Unavailable
-from logboom.wire.frames import encode
-from logboom.wire.messages import Ping, Watch
+from logboom.wire.frames import memory_of
+from logboom.wire.messages import Ping, Pull, Watch
 from tests.thorough import examples
 
 ME = PeerAddress("main", b"me")
@@ -119,7 +121,7 @@ def test_what_waits_is_bounded_in_requests(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_waits_is_bounded_in_bytes() -> None:
     holds: Holds[int, Watch] = Holds()
     names = ["x" * 127] * 16_000
-    most = IN_ALL.size // (129 * 16_000) + 1
+    most = IN_ALL.size // memory_of(Watch(1, 1_000, 1, names, 1_000)) + 1
     for number in range(most):
         message = Watch(number, 1_000, 1, names, 1_000)
         holds.add(1, number, holds.checked(waiting(number, f"peer {number}", message)))
@@ -128,6 +130,25 @@ def test_what_waits_is_bounded_in_bytes() -> None:
     assert len(holds.expired(10.0)) == most
     assert holds.held_bytes == 0
     holds.checked(waiting(0, "another"))
+
+
+def test_short_tags_count_as_what_they_take() -> None:
+    holds: Holds[int, Pull] = Holds()
+
+    def tagged(number: int) -> Hold[Pull]:
+        tags = [f"{tag:02x}" for tag in range(256)]
+        message = Pull(number, 1_000, "t", 0, 0, 1, 1_000, tags=tags)
+        return Hold(PeerAddress("main", b"greedy"), message, 10.0)
+
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(Unavailable):
+            for number in range(2_000):
+                holds.add(1, number, holds.checked(tagged(number)))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.5 * OF_CONNECTION.size < taken < 1.2 * OF_CONNECTION.size
 
 
 def test_a_connection_has_a_share_and_leaves_room_for_others() -> None:
@@ -152,7 +173,7 @@ def test_a_user_has_a_share_whatever_connections_it_opens() -> None:
         )
     holds: Holds[int, Watch] = Holds(HeldShares(sessions.get))
     message = Watch(1, 1_000, 1, ["x" * 127] * 8_000, 1_000)
-    fits = OF_USER.size // len(encode(message)[0])
+    fits = OF_USER.size // memory_of(message)
     for number in range(1, 2 * fits, 2):
         holds.add(1, number, holds.checked(waiting(number, f"peer {number}", message)))
     with pytest.raises(Unavailable, match="of this user wait"):

@@ -429,6 +429,19 @@ def test_a_message_that_waits_counts_with_its_frame(monkeypatch: pytest.MonkeyPa
     assert bench.throttle.figures()["throttled_bytes"] == 0
 
 
+def test_a_message_that_waits_counts_what_its_short_texts_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(throttle_module, "MAX_WAITING_BYTES", 100 * KB)
+    bench = Bench(Quota(requests_per_s=1))
+    session = bench.connect("a")
+    tags = [f"{tag:02x}" for tag in range(256)]
+    for number in range(1, 21):
+        bench.ask(session, Pull(number, 60_000, "t", 0, 0, 1, 0, tags=tags))
+    # Two are served at once. The others take 17 KB each, and a twentieth of it in their frames.
+    assert [m.id for m in bench.told(Failure)] == list(range(8, 21))
+
+
 def test_a_larger_copy_of_a_waiting_request_needs_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttle_module, "MAX_WAITING_BYTES", 100 * KB)
     bench = Bench(Quota(produce_bytes_per_s=10 * KB))

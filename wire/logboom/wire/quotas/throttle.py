@@ -17,7 +17,7 @@ from logboom.wire.access.access_rules import is_node_user
 from logboom.wire.actor import Effects, PeerAddress, Send
 from logboom.wire.base import WireMessage
 from logboom.wire.errors import LogboomError, Unavailable
-from logboom.wire.frames import Frame, encode
+from logboom.wire.frames import Frame, encode, memory_of
 from logboom.wire.group_messages import (
     GroupCommit,
     GroupHeartbeat,
@@ -245,7 +245,7 @@ class Throttle:
         if not line and not user.wait_s(lane, now):
             user.charge(request, lane, now)
             return True
-        request.frame_bytes = len(encode(message)[0])
+        request.message_bytes = memory_of(message)
         if self._has_room(user, request, lane):
             line.add(request)
             self._waiting[user.user] = user

@@ -13,7 +13,7 @@ from logboom.wire.frames import Frame
 from logboom.wire.messages import AnyMessage
 
 REQUEST_BYTES: Final = 512
-"""Estimated memory of a waiting request beside its message frame and its batches."""
+"""Estimated memory of a waiting request beside its message and its batches."""
 
 
 @dataclass(slots=True)
@@ -28,15 +28,15 @@ class WaitingRequest:
     since: float
     deadline: float
     """Monotonic seconds after which its sender does not wait, unless it is told to."""
-    frame_bytes: int = 0
-    """Bytes of its message frame, which costs no quota, but memory: tags may take megabytes."""
+    message_bytes: int = 0
+    """Memory of its message, which costs no quota: tags may take megabytes."""
     refusal: LogboomError | None = None
     """What it is answered in its turn, if it is not to be served."""
 
     @property
     def held_bytes(self) -> int:
         """Bytes of memory."""
-        return self.size + self.frame_bytes + REQUEST_BYTES
+        return self.size + self.message_bytes + REQUEST_BYTES
 
 
 class WaitingLine:
