@@ -279,9 +279,9 @@ def _compiled(text: str) -> tuple[Filter, Matcher]:
     return wanted, Matcher(wanted, node)
 
 
-# A matcher takes up to 120 times the bytes of its text.
-_short = lru_cache(maxsize=1024)(_compiled)
-_long = lru_cache(maxsize=64)(_compiled)
+# A matcher takes up to 160 times the bytes of its text: all of them together some 27 MiB at most.
+_short = lru_cache(maxsize=512)(_compiled)
+_long = lru_cache(maxsize=32)(_compiled)
 
 
 def _read(text: str) -> tuple[Filter, Condition | None]:
