@@ -35,7 +35,7 @@ from logboom.wire.base import WireMessage
 from logboom.wire.batch import encode_batch, stamp, validate_batch
 from logboom.wire.commands import AnyCommand, CommandResult, RegisterBroker
 from logboom.wire.errors import LogboomError
-from logboom.wire.frames import Frame, encode
+from logboom.wire.frames import Frame, decode, encode
 from logboom.wire.hello import Identity
 from logboom.wire.messages import (
     Acks,
@@ -441,6 +441,24 @@ class Rig:
     def call_stop(self) -> None:
         """Ask for a graceful stop."""
         self.turn(Call("stop"))
+
+
+class QuietRig(Rig):
+    """A bench that keeps what clients are sent, where their own work is not to be measured."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.kept: list[Send] | None = None
+        super().__init__(**settings)
+
+    def _carry(self, send: Send) -> None:
+        if self.kept is not None and isinstance(send.peer, PeerAddress):
+            self.kept.append(send)
+        else:
+            super()._carry(send)
+
+    def messages(self) -> list[object]:
+        """What was kept."""
+        return [decode(send.frames) for send in self.kept or ()]
 
 
 def batch(

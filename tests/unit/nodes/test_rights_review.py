@@ -9,14 +9,13 @@ from typing import Final
 import pytest
 
 from logboom.nodes.subscriptions.subscription_service import SubscriptionService
-from logboom.wire.actor import PeerAddress, Send
 from logboom.wire.errors import UnknownResource
 from logboom.wire.frames import decode
 from logboom.wire.messages import Failure, Pulled
 from logboom.wire.subscription_messages import Delivered, Receive, Subscribe, SubscriptionConfig
 from logboom.wire.transactions import AwaitDecided, CheckHalves
 from tests.unit.nodes.requests.test_many_holds import wishes
-from tests.unit.nodes.rig import Peer, Rig, batch, produce, pull
+from tests.unit.nodes.rig import Peer, QuietRig, batch, produce, pull
 from tests.unit.nodes.test_users_at_brokers import Right, alice, allow, changed
 from tests.unit.wire.work import longest_ms, without_garbage_of_others
 
@@ -34,24 +33,6 @@ SETTINGS: Final = SubscriptionConfig(kind="shared")
 def _quiet() -> Iterator[None]:
     with without_garbage_of_others():
         yield
-
-
-class QuietRig(Rig):
-    """A bench that keeps what clients are sent, where their own work is not to be measured."""
-
-    def __init__(self) -> None:
-        self.kept: list[Send] | None = None
-        super().__init__()
-
-    def _carry(self, send: Send) -> None:
-        if self.kept is not None and isinstance(send.peer, PeerAddress):
-            self.kept.append(send)
-        else:
-            super()._carry(send)
-
-    def messages(self) -> list[object]:
-        """What was kept."""
-        return [decode(send.frames) for send in self.kept or ()]
 
 
 def crowd(*rights: Right) -> tuple[QuietRig, Peer]:

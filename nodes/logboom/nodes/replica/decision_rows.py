@@ -40,6 +40,7 @@ Ids: TypeAlias = tuple[int, int]
 
 _WAITS: Final = struct.Struct(">qqI")
 _AGE: Final = struct.Struct(">QQI")
+_FIRST: Final = Position(0)
 _MINE: Final = struct.Struct(">QQQI")
 _SHIFT: Final = 1 << 63
 _NUMBERS: Final = struct.Struct(">QQ")
@@ -180,14 +181,22 @@ def waiting_for(
 
 
 def by_age(
-    storage: Storage, ids: Ids, *, half: bool, since_ms: int = 0, until_ms: int
+    storage: Storage,
+    ids: Ids,
+    *,
+    half: bool,
+    since_ms: int = 0,
+    until_ms: int,
+    since: Position = _FIRST,
 ) -> Iterator[tuple[int, Position, DecisionWait]]:
     """Yield (time, position, wait) of batches parked within a period, oldest first.
+
+    Those of its first millisecond begin at position `since`.
 
     Raises:
         DataDamaged: the store cannot be read.
     """
-    first = _age_key(ids, half, max(0, since_ms), Position(0))
+    first = _age_key(ids, half, max(0, since_ms), since)
     last = _age_key(ids, half, max(0, until_ms), Position(0))
     for key, stored in storage.scan("parked", first, last):
         parked_ms, offset, side = _AGE.unpack_from(key, _PREFIX)

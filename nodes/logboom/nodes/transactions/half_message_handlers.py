@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -28,8 +28,9 @@ from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.replication.replica_repair import ReplicaRepair
 from logboom.nodes.requests.held_shares import HeldShares
 from logboom.nodes.requests.holds import Hold, Holds
+from logboom.nodes.requests.long_requests import Parts
 from logboom.nodes.requests.produce_handler import ProduceHandler
-from logboom.nodes.transactions.orphan_aborter import LAST_MS, LOOKED_AT
+from logboom.nodes.transactions.orphan_aborter import LAST_MS, LOOKED_AT, PASSED_AT_ONCE
 from logboom.nodes.transactions.undecided_handler import checks_at, described
 from logboom.nodes.turn import BrokerTurn, Figures, Handler, HeldRequest, Service
 from logboom.wire.acceptor import PeerSession
@@ -56,7 +57,6 @@ from logboom.wire.transactions import (
 _Waiting: TypeAlias = tuple[str, str]
 """(producer group, user) of a client that waits for checks; the user is "" without one."""
 _HalfKey: TypeAlias = tuple[QueueKey, Position]
-_Found: TypeAlias = dict[_Waiting, list[tuple[UndecidedBatch, bytes]]]
 CHECK_INTERVAL_S: Final = 0.5
 """Seconds between two scans for half messages that are due for a check."""
 LONGEST_HOLD_MS: Final = 60_000
@@ -64,6 +64,33 @@ ASKED_AT_ONCE: Final = 32
 """Half messages in one answer."""
 BYTES_AT_ONCE: Final = 1024 * 1024
 """Approximate bytes of their batches."""
+
+
+TURN_UNITS: Final = 12_000
+"""Units of work, some 0.25 µs each, of one turn of a scan, …"""
+PASSED_UNITS: Final = 2_000
+"""… of passing over `PASSED_AT_ONCE` queues, …"""
+QUEUE_UNITS: Final = 100
+"""… of a look at one, …"""
+ROW_UNITS: Final = 20
+"""… at one half message, …"""
+ROWS_AT_ONCE: Final = 256
+"""(so many of them are read together)"""
+BATCH_UNITS: Final = 120
+"""… and at its batch."""
+EXPIRED_AT_ONCE: Final = 200
+"""Requests that one turn answers since their time is over."""
+
+
+class _Due(NamedTuple):
+    """A half message that is due for a check."""
+
+    name: _HalfKey
+    half: UndecidedBatch
+    batch: bytes
+
+
+_Found: TypeAlias = dict[_Waiting, list[_Due]]
 
 
 class EndHalfHandler(Service):
@@ -223,6 +250,7 @@ class HalfMessageChecker(Service):
     ) -> None:
         self._settings = context.settings
         self._acceptor = context.acceptor
+        self._rights = context.rights
         self._queues = context.queues
         self._on_damage = on_damage
         self._holds: Holds[_Waiting, CheckHalves] = Holds(HeldShares(context.acceptor.peer))
@@ -231,6 +259,8 @@ class HalfMessageChecker(Service):
         self._ahead: dict[_HalfKey, float] = {}
         """Half messages with times of the future, and since when they are known here."""
         self._next_at = float("-inf")
+        self._look_left: Parts | None = None
+        """What is left of a scan."""
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handler of CHECKHALVES."""
@@ -264,92 +294,139 @@ class HalfMessageChecker(Service):
 
     def deadline(self) -> float:
         """Return when `step` is wanted next."""
+        if self._look_left is not None:
+            return float("-inf")
         return min(self._next_at, self._holds.deadline()) if len(self._holds) else float("inf")
 
     def step(self, turn: BrokerTurn) -> None:
         """Ask about half messages that are due, and answer the requests whose time is over."""
-        if not len(self._holds):
-            return
-        if turn.mono >= self._next_at:
-            self._next_at = turn.mono + CHECK_INTERVAL_S
-            self._look(turn)
-        for _, hold in self._holds.expired(turn.mono):
+        if self._look_left is None and len(self._holds) and turn.mono >= self._next_at:
+            self._look_left = self._look()
+            next(self._look_left)
+        if self._look_left is not None:
+            units = 0
+            try:
+                while units < TURN_UNITS:
+                    units += self._look_left.send(turn)
+            except StopIteration:
+                self._look_left = None
+                self._next_at = turn.mono + CHECK_INTERVAL_S
+        for _, hold in self._holds.expired(turn.mono, EXPIRED_AT_ONCE):
             turn.answer(hold.address, HalvesToCheck(hold.message.id, []))
 
-    def _look(self, turn: BrokerTurn) -> None:
+    def _look(self) -> Parts:
+        """Look at all queues once, and answer the clients of producer groups with what is due."""
+        turn = yield 0
         asked, self._asked = self._asked, {}
         ahead, self._ahead = self._ahead, {}
         found: _Found = {}
-        # Nearly all queues wait for nothing, and a comprehension passes over thousands quickly.
-        for replica in [each for each in self._queues.led.values() if each.parked.undecided]:
-            leading = replica.leading
-            if leading is None or not is_certain(replica, leading):
-                continue
-            try:
-                self._due(replica, leading, (asked, ahead), found, turn)
-            except DamagedEntry as error:
-                self._on_damage(replica, error)
-            except DataDamaged as error:
-                self._on_damage(replica, DamagedEntry(error.text, Position(replica.start)))
+        groups: dict[str, list[str]] = {}
+        for group, user in self._holds.keys():  # noqa: SIM118 - a method of ours
+            groups.setdefault(group, []).append(user)
+        queues = [*self._queues.led.values()]
+        for begin in range(0, len(queues), PASSED_AT_ONCE):
+            turn = yield PASSED_UNITS
+            # Nearly all queues wait for nothing, and a comprehension passes over thousands quickly.
+            part = queues[begin : begin + PASSED_AT_ONCE]
+            for replica in [each for each in part if each.parked.undecided]:
+                try:
+                    yield from self._due(replica, groups, (asked, ahead), found, turn)
+                except DamagedEntry as error:
+                    self._on_damage(replica, error)
+                except DataDamaged as error:
+                    self._on_damage(replica, DamagedEntry(error.text, Position(replica.start)))
+                turn = yield QUEUE_UNITS
         for waiting, halves in found.items():
-            # A client that is answered asks again, and then goes to the end of the line.
-            first, *others = self._holds.take(waiting)
-            for hold in others:
-                self._holds.add(waiting, hold.message.id, hold)
-            answer = HalvesToCheck(first.message.id, [half for half, _ in halves])
-            turn.answer(first.address, answer, [batch for _, batch in halves])
+            self._tell(waiting, halves, turn)
+            turn = yield BATCH_UNITS
+
+    def _tell(self, waiting: _Waiting, found: list[_Due], turn: BrokerTurn) -> None:
+        """Answer one of the clients that wait for the checks of a producer group, if any still does.
+
+        It asks again then, and goes to the end of the line.
+        """
+        halves = [each for each in found if self._may_end(waiting[1], each.half.topic)]
+        while halves and (holds := self._holds.take_first(waiting, 1)):
+            (hold,) = holds
+            if self._rights.allows(hold.address, hold.message, turn):
+                self._asked.update({each.name: each.half.checks for each in halves})
+                answer = HalvesToCheck(hold.message.id, [each.half for each in halves])
+                turn.answer(hold.address, answer, [each.batch for each in halves])
+                return
+
+    def _may_end(self, user: str, topic: str) -> bool:
+        """True for a user to whom half messages of a topic are shown, since it may end them."""
+        needed = Requirement("write", "topic", topic)
+        return not user or self._acceptor.authorizer.allowed(user, needed)
 
     def _due(
         self,
         replica: Replica,
-        leading: Leadership,
+        groups: dict[str, list[str]],
         before_look: tuple[dict[_HalfKey, int], dict[_HalfKey, float]],
         found: _Found,
         turn: BrokerTurn,
-    ) -> None:
-        """Collect the half messages of a queue that are due and have a client that waits."""
+    ) -> Parts:
+        """Collect the half messages of a queue that are due and have a client that waits.
+
+        `groups` names the users that wait for each producer group.
+        """
+        leading = replica.leading
+        if leading is None or not is_certain(replica, leading):
+            return
         settings, wall_ms = self._settings, turn.now.wall_ms
         asked, ahead = before_look
         until_ms = wall_ms - settings.half_check_after_ms + 1
         since_ms = until_ms - (settings.half_checks + 1) * settings.half_check_every_ms
         storage, ids = self._queues.storage, replica.parked.ids
-        # A message is shown to those only who may end it.
-        waiting = self._holds.keys()
-        allowed = self._acceptor.authorizer.allowed
-        groups = {
-            group: (group, user)
-            for group, user in waiting
-            if not user or allowed(user, Requirement("write", "topic", replica.topic))
-        }
-        scan = decision_rows.by_age(storage, ids, half=True, since_ms=since_ms, until_ms=until_ms)
+        scan = self._rows(replica, since_ms, until_ms)
         for parked_ms, at, waits in chain(scan, self._known_since(replica, ahead, turn)):
+            yield ROW_UNITS
+            if replica.leading is not leading:
+                return
             name, group = (replica.key, at), waits.transaction.app_id
             checks, before = checks_at(settings, parked_ms, wall_ms), asked.get(name, 0)
             if before:
                 self._asked[name] = before
-            if before >= checks or group not in groups:
+            if before >= checks:
                 continue
-            halves = found.get(groups[group], [])
-            full = sum(len(batch) for _, batch in halves) >= BYTES_AT_ONCE
-            if full or len(halves) >= ASKED_AT_ONCE:
+            users = [each for each in groups.get(group, ()) if self._may_end(each, replica.topic)]
+            if not users:
+                continue
+            due = found.setdefault((group, users[-1]), [])
+            full = sum(len(each.batch) for each in due) >= BYTES_AT_ONCE
+            if full or len(due) >= ASKED_AT_ONCE:
                 continue
             row = parked_rows.find_row(storage, ids, at)
             if row is None or at in leading.releasing or at in leading.recalling:
                 continue
-            batch = parked_body(control_body(parked_entry(replica, self._queues, at))).batch
+            batch = bytes(parked_body(control_body(parked_entry(replica, self._queues, at))).batch)
             half = described(settings, replica, row, wall_ms)
-            half = msgspec.structs.replace(half, checks=checks)
-            found.setdefault(groups[group], []).append((half, bytes(batch)))
-            self._asked[name] = checks
+            due.append(_Due(name, msgspec.structs.replace(half, checks=checks), batch))
+            yield BATCH_UNITS + (len(batch) >> 10)
+
+    def _rows(
+        self, replica: Replica, since_ms: int, until_ms: int
+    ) -> Iterator[tuple[int, Position, DecisionWait]]:
+        """Yield half messages as `decision_rows.by_age` does. Turns may come between two."""
+        storage, ids, since = self._queues.storage, replica.parked.ids, Position(0)
+        while True:
+            found = decision_rows.by_age(
+                storage, ids, half=True, since_ms=since_ms, until_ms=until_ms, since=since
+            )
+            page = list(islice(found, ROWS_AT_ONCE))
+            yield from page
+            if len(page) < ROWS_AT_ONCE:
+                return
+            since_ms, last, _ = page[-1]
+            since = Position(last.offset, last.side + 1)
 
     def _known_since(
         self, replica: Replica, ahead: dict[_HalfKey, float], turn: BrokerTurn
     ) -> Iterator[tuple[int, Position, DecisionWait]]:
         """Yield half messages with times of the future, with the time since when they are known."""
-        wall_ms, ids = turn.now.wall_ms, replica.parked.ids
-        found = decision_rows.by_age(
-            self._queues.storage, ids, half=True, since_ms=wall_ms + 1, until_ms=LAST_MS
-        )
+        wall_ms = turn.now.wall_ms
+        found = self._rows(replica, wall_ms + 1, LAST_MS)
         for _, at, waits in islice(found, LOOKED_AT):
             name = (replica.key, at)
             since = self._ahead[name] = ahead.get(name, turn.mono)
