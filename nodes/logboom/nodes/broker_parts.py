@@ -267,7 +267,7 @@ class BrokerParts:
             self.compactor,
             self.scrubber,
             self.produce_handler,
-            DelayedHandler(context),
+            DelayedHandler(context, self.long_requests),
             RecallHandler(context, self.produce_handler, self.repair, appended),
             EndHalfHandler(
                 context, self.produce_handler, self.release_scheduler, self.repair, appended

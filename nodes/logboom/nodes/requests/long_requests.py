@@ -25,6 +25,15 @@ TURN_UNITS: Final = 2 * PEER_UNITS
 REQUEST_UNITS: Final = 20
 """Units of a request that waits, each time that a turn looks at it, if only to refuse it."""
 
+PART_UNITS: Final = 1_000
+"""Units of one part of a request that lists something of all led queues, …"""
+QUEUE_UNITS: Final = 4
+"""… of a look at a queue, …"""
+BATCH_UNITS: Final = 50
+"""… and of a batch that is listed."""
+LIST_BYTES: Final = 64 * 1024
+"""What such a request takes of memory while it waits."""
+
 Parts: TypeAlias = Generator[int, BrokerTurn, None]
 """The parts of a request: each is sent its turn, and yields the units of work that it has cost. The first
 is 0, to get the first turn. The last answers; any may raise LogboomError."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from heapq import merge
-from itertools import chain
 from typing import Final
 
 from msgspec.structs import replace
@@ -17,12 +16,19 @@ from logboom.nodes.replica.entry_reader import DamagedEntry
 from logboom.nodes.replica.leader_lookup import find_led_replica
 from logboom.nodes.replica.replica import Replica
 from logboom.nodes.replication.replica_repair import ReplicaRepair
-from logboom.nodes.requests.long_requests import LongRequests, Parts
+from logboom.nodes.requests.long_requests import (
+    BATCH_UNITS,
+    LIST_BYTES,
+    PART_UNITS,
+    QUEUE_UNITS,
+    LongRequests,
+    Parts,
+)
 from logboom.nodes.turn import BrokerTurn, Handler, Service
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress
 from logboom.wire.batch import control_body
-from logboom.wire.errors import LogboomError, Unavailable
+from logboom.wire.errors import Unavailable
 from logboom.wire.parking import parked_body
 from logboom.wire.settings import LiveSettings
 from logboom.wire.sight import Sight
@@ -180,17 +186,35 @@ class UndecidedHandler(Service):
 
     def tell(self, peer: PeerSession, message: ListUndecided, turn: BrokerTurn) -> None:
         """Return the undecided batches, oldest first."""
+        self._requests.serve(peer, message, self._listed(peer, message), LIST_BYTES, turn)
+
+    def _listed(self, peer: PeerSession, message: ListUndecided) -> Parts:
+        """Answer with the undecided batches of all queues.
+
+        Raises:
+            DataDamaged: the store cannot be read.
+        """
+        turn = yield 0
         limit = min(max(1, message.limit), MAX_LISTED)
-        leads: Iterable[Replica] = self._queues.led.values()
-        sight = self._acceptor.authorizer.sight(peer)
-        if sight is not None:
-            leads = [replica for replica in leads if sight.topic(replica.topic)]
-        try:
-            found = [self._of(replica, message, limit + 1, sight, turn) for replica in leads]
-        except LogboomError as error:
-            turn.refuse(peer.address, message.id, error)
-            return
-        oldest = sorted(chain(*found), key=_order_of(message))
+        sight, order = self._acceptor.authorizer.sight(peer), _order_of(message)
+        oldest: list[UndecidedBatch] = []
+        units = 0
+        for replica in [*self._queues.led.values()]:
+            units += QUEUE_UNITS
+            if (
+                replica.parked.undecided
+                and replica.leading is not None
+                and (sight is None or sight.topic(replica.topic))
+            ):
+                found = self._of(replica, message, limit + 1, sight, turn)
+                oldest += found
+                units += BATCH_UNITS * len(found)
+            if len(oldest) > 4 * MAX_LISTED:
+                oldest = sorted(oldest, key=order)[: limit + 1]
+            if units >= PART_UNITS:
+                turn = yield units
+                units = 0
+        oldest.sort(key=order)
         turn.answer(peer.address, UndecidedListed(message.id, oldest[:limit], len(oldest) > limit))
 
     def _of(
@@ -205,8 +229,6 @@ class UndecidedHandler(Service):
 
         With `sight` only those whose transaction it shows.
         """
-        if not replica.parked.undecided:
-            return []
         storage, order = self._queues.storage, _order_of(message)
         begin = None if message.after is None else order(message.after)
         found: list[UndecidedBatch] = []
