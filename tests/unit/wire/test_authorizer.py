@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from logboom.wire.acceptor import Acceptor
+from logboom.wire.acceptor import MAX_SESSIONS, Acceptor
 from logboom.wire.access.access_book import AccessBook, AccessDecision
 from logboom.wire.access.access_commands import AddRule
 from logboom.wire.access.access_rules import AccessRule, AccessView, RoleView, UserKey, UserView
@@ -66,6 +66,7 @@ from logboom.wire.names import unknown_group_text, unknown_topic_text
 from logboom.wire.node_requirements import kinds_of
 from logboom.wire.transactions import Decide, OpenApplication, ParkedBatches
 from logboom.wire.view import TopicConfig
+from tests.unit.wire.work import longest_ms
 
 READ_A = AccessRule(True, "read", "topic", "a")
 KEY = UserKey("laptop", "0" * 40, 0)
@@ -524,6 +525,30 @@ def test_a_key_that_is_not_accepted_any_more_ends_the_session() -> None:
     assert isinstance(again, Failure)
     assert again.code == "UNAUTHENTICATED"
     assert len(gate.acceptor) == 0
+
+
+def test_no_turn_lasts_when_the_keys_of_all_sessions_end() -> None:
+    ended: list[list[PeerAddress]] = []
+
+    def begin() -> Callable[[], bool]:
+        gate = Gate(READ_A)
+        hello = encode(Hello(-1, 1, 1, "me", "client", 0))
+        for number in range(MAX_SESSIONS - 1):
+            address = PeerAddress("main", b"%d" % number)
+            gate.acceptor.admit(address, hello, Effects(), 0.0, gate.principal)
+        assert gate.acceptor.end_revoked(10.0) == []
+        gate.disable()
+        ended.append([])
+
+        def turn() -> bool:
+            ended[-1] += gate.acceptor.end_revoked(20.0)
+            return len(gate.acceptor) > 0
+
+        return turn
+
+    # As much again is left for the connections that are reset.
+    assert longest_ms(begin, 5.0) <= 5.0
+    assert len(set(ended[-1])) == len(ended[-1]) == MAX_SESSIONS
 
 
 def test_a_request_that_waits_is_decided_again_by_the_rules_of_now() -> None:

@@ -89,6 +89,8 @@ MAX_SESSIONS: Final = 20_000
 """Maximum number of sessions of a listener; beyond it the longest silent are dropped first."""
 PROVE_S: Final = 10.0
 """Seconds that a node has to answer a challenge."""
+LOOKED_AT_ONCE: Final = 1_000
+"""Sessions whose keys a turn checks after a change."""
 MAX_GREETINGS: Final = 1_000
 """Maximum number of unanswered challenges; beyond it the oldest are dropped first."""
 MAX_BEYOND_QUOTA: Final = 16
@@ -237,6 +239,8 @@ class Acceptor:
         """User → its connections that were turned away by its quota, the latest last."""
         self._greetings: dict[PeerAddress, _Handshake] = {}
         self._swept = self._revoked_at = 0.0
+        self._to_look_at: list[PeerAddress] = []
+        """Sessions that `end_revoked` has yet to look at, the next one last."""
         self._revoked_version = -1
         """Version of the rules by which `end_revoked` has looked."""
         self._expelled: frozenset[str] = frozenset()
@@ -327,17 +331,21 @@ class Acceptor:
         """End the sessions of keys that are no longer accepted, and return their addresses.
 
         Their requests are refused anyway; this is for connections that say nothing. It looks once
-        after each change of the rules, and at most once a second.
+        after each change of the rules, and at most once a second, at some sessions in each turn.
         """
         version = self.authorizer.book.version
-        if version == self._revoked_version or now - self._revoked_at < 1.0:
-            return []
-        self._revoked_at, self._revoked_version = now, version
+        if not self._to_look_at:
+            if version == self._revoked_version or now - self._revoked_at < 1.0:
+                return []
+            self._revoked_at, self._revoked_version = now, version
+            self._to_look_at = [each for of_user in self._of_users.values() for each in of_user]
+            self._to_look_at.reverse()
+        part = self._to_look_at[: -LOOKED_AT_ONCE - 1 : -1]
+        del self._to_look_at[-LOOKED_AT_ONCE:]
         found = [
             peer.address
-            for addresses in self._of_users.values()
-            for peer in map(self._peers.__getitem__, addresses)
-            if isinstance(self.authorizer.outside(peer), Unauthenticated)
+            for peer in map(self._peers.get, part)
+            if peer is not None and isinstance(self.authorizer.outside(peer), Unauthenticated)
         ]
         for address in found:
             self.end(address)
