@@ -8,9 +8,11 @@ function takes a replica set and returns the next one. None knows epochs or vers
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 Ids: TypeAlias = tuple[str, ...]
 Tail: TypeAlias = tuple[int, int, int]
@@ -28,8 +30,7 @@ NOTHING: Final[Tail] = (0, 0, 0)
 NO_TAILS: Final[Mapping[str, Tail]] = {}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReplicaSet:
+class ReplicaSet(Struct, frozen=True, eq=False, gc=False):
     """The replicas of a queue and the role of each. Compared by identity: see `intern_replica_set`.
 
     isr ⊆ replicas and is never empty; the leader, if any, is in it. eligible ∩ isr is empty.
@@ -55,18 +56,21 @@ class ReplicaSet:
     removing: Ids = ()
     """Replicas that a move takes away once it completes (M2); the last of `replicas`."""
 
-    shown: tuple[list[str], list[str], list[str], list[str], list[str]] = field(init=False)
-    """(replicas, isr, eligible, adding, removing) for views, which share them; do not modify."""
+    shown: tuple[list[str], ...] = ()
+    """(replicas, isr, eligible, adding, removing) for views, which share them; do not modify (derived)."""
 
-    certain: Ids = field(init=False)
-    """Members of the ISR that have not lost their store and are not suspect."""
+    certain: Ids = ()
+    """Members of the ISR that have not lost their store and are not suspect (derived)."""
 
     def __post_init__(self) -> None:
         """Build the lists once for all queues that share this replica set."""
-        unsure = {*self.suspect, *self.lost}
-        object.__setattr__(self, "certain", tuple(r for r in self.isr if r not in unsure))
+        certain = self.isr
+        if self.suspect or self.lost:
+            unsure = {*self.suspect, *self.lost}
+            certain = tuple(r for r in self.isr if r not in unsure)
+        force_setattr(self, "certain", certain)
         parts = (self.replicas, self.isr, self.eligible, self.adding, self.removing)
-        object.__setattr__(self, "shown", tuple(map(list, parts)))
+        force_setattr(self, "shown", tuple(map(list, parts)))
 
     @property
     def moving(self) -> bool:
@@ -136,26 +140,28 @@ def intern_replica_set(
     removing: Iterable[str] = (),
 ) -> ReplicaSet:
     """Return the replica set of this value; sets are put into placement order."""
-
-    def ordered(ids: Iterable[str]) -> Ids:
-        wanted = set(ids)
-        return tuple(r for r in replicas if r in wanted) if wanted else ()
-
     made = ReplicaSet(
         replicas,
         leader,
-        ordered(isr),
-        ordered(eligible),
-        ordered(suspect),
-        ordered(damaged),
-        ordered(lost),
-        ordered(adding),
-        ordered(removing),
+        _ordered(replicas, isr),
+        _ordered(replicas, eligible) if eligible else (),
+        _ordered(replicas, suspect) if suspect else (),
+        _ordered(replicas, damaged) if damaged else (),
+        _ordered(replicas, lost) if lost else (),
+        _ordered(replicas, adding) if adding else (),
+        _ordered(replicas, removing) if removing else (),
     )
     if len(_interned) > _MAX_INTERNED:
         # Only a cache: nothing may be decided by whether two equal replica sets are one object.
         _interned.clear()
     return _interned.setdefault(made.key(), made)
+
+
+def _ordered(replicas: Ids, ids: Iterable[str]) -> Ids:
+    if ids is replicas:
+        return replicas
+    wanted = set(ids)
+    return tuple(r for r in replicas if r in wanted)
 
 
 def _with(
