@@ -109,14 +109,16 @@ class HeldWatches:
         self._deadlines: list[tuple[float, int, HeldWatch]] = []
         self._count = 0
         self._ready: dict[tuple[PeerAddress, int], HeldWatch] = {}
-        """Requests that are to be answered, in their order."""
+        """Requests of clients that are to be answered, in their order."""
+        self._ready_nodes: dict[tuple[PeerAddress, int], HeldWatch] = {}
+        """The same of nodes, which come first."""
         self._of_owners: dict[PeerAddress | str, tuple[int, int]] = {}
         """Connection or user → number of its requests, and memory of their names."""
         self._name_bytes = 0
         """Memory of the topic and group names in all held requests."""
 
     def __len__(self) -> int:
-        return len(self._holds) + len(self._ready)
+        return len(self._holds) + len(self._ready) + len(self._ready_nodes)
 
     def add(self, hold: HeldWatch) -> bool:
         """Hold a request, replacing an earlier copy of the same one; False if there are too many."""
@@ -139,25 +141,26 @@ class HeldWatches:
         return True
 
     def make_ready(self, hold: HeldWatch) -> bool:
-        """Let a request that is not held wait for its answer; False if there are too many."""
-        key = (hold.address, hold.id)
-        replaced = self._ready.get(key)
+        """Let a request that is not held wait for its answer; False if clients have too many."""
+        key, ready = (hold.address, hold.id), self._ready_nodes if hold.from_node else self._ready
+        replaced = ready.pop(key, None)
         if replaced is not None:
             self._account(replaced, -1)
-            del self._ready[key]
-        if not self._has_room(hold):
+        if not hold.from_node and not self._has_room(hold):
             return False
-        self._ready[key] = hold
+        ready[key] = hold
         self._account(hold, 1)
         return True
 
-    def take_ready(self) -> HeldWatch | None:
-        """Remove and return the first request that is to be answered."""
-        for key, hold in self._ready.items():
-            del self._ready[key]
-            self._account(hold, -1)
-            return hold
-        return None
+    def first_ready(self) -> HeldWatch | None:
+        """Return the first request that is to be answered; `answered` removes it."""
+        return next(iter((self._ready_nodes or self._ready).values()), None)
+
+    def answered(self, hold: HeldWatch) -> None:
+        """Remove a request that is to be answered."""
+        ready = self._ready_nodes if hold.from_node else self._ready
+        del ready[hold.address, hold.id]
+        self._account(hold, -1)
 
     def _has_room(self, hold: HeldWatch) -> bool:
         if len(self) >= MAX_HOLDS or self._name_bytes + hold.name_bytes > MAX_NAME_BYTES:
@@ -235,15 +238,15 @@ class HeldWatches:
         dropped = [h for h in self._holds.values() if h.address in gone]
         for hold in dropped:
             self._remove(hold)
-        ready = [hold for hold in self._ready.values() if hold.address in gone]
+        waiting = (*self._ready_nodes.values(), *self._ready.values())
+        ready = [hold for hold in waiting if hold.address in gone]
         for hold in ready:
-            del self._ready[hold.address, hold.id]
-            self._account(hold, -1)
+            self.answered(hold)
         return dropped + ready
 
     def deadline(self) -> float | None:
         """Return when the first request expires; at once if any is to be answered."""
-        if self._ready:
+        if self._ready or self._ready_nodes:
             return float("-inf")
         while self._deadlines and not self._is_held(self._deadlines[0][2]):
             heapq.heappop(self._deadlines)

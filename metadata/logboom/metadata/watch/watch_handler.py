@@ -15,18 +15,18 @@ from logboom.wire.actor import Effects, PeerAddress, Send
 from logboom.wire.errors import LogboomError, Unauthenticated, Unavailable
 from logboom.wire.frames import encode
 from logboom.wire.listeners import Security
-from logboom.wire.messages import EncodedWatchResult, Watch, WatchResult
+from logboom.wire.messages import EncodedWatchResult, Watch
 from logboom.wire.sight import Sight
 from logboom.wire.told_endpoints import endpoints_told
 from logboom.wire.view import NameServerView, View
 
 NOTHING_SHOWN: Final = -1
 TURN_ANSWERS: Final = 200
-"""Requests of clients that one turn answers, and that one turn ends; the others follow in the next."""
+"""Requests that one turn answers, and that one turn ends; the others follow in the next."""
 TURN_BUILT_BYTES: Final = 256 * 1024
 """Bytes of views after which a turn builds no other; some milliseconds."""
-TURN_SENT_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of answers to clients after which a turn sends no other."""
+TURN_SENT_BYTES: Final = 1024 * 1024
+"""Bytes of answers after which a turn sends no other."""
 
 
 class WatchHost(Protocol):
@@ -125,35 +125,47 @@ class WatchHandler:
                 self._answer(hold, out)
 
     def _answer(self, hold: HeldWatch, out: Effects) -> None:
-        """Answer a node at once, and a client when it is its turn."""
+        """Let a request wait for its answer, which may come in this turn."""
         if hold.sight is not None and not hold.sight.is_current():
             self._end(hold, out)
-        elif hold.from_node:
-            out.sends.append(Send(hold.address, encode(WatchResult(hold.id, self._view(hold)))))
         elif not self.watches.make_ready(hold):
             self._refuse(hold, "holds too many watches", out, "BUSY")
 
     def serve(self, out: Effects) -> None:
-        """Answer clients, as far as the bounds of a turn allow; equal views are built once."""
+        """Answer nodes, then clients, as far as the bounds of a turn allow; equal views are built once.
+
+        A large topic, or many queues that a failed broker led, are told to all brokers.
+        """
         views: dict[tuple[object, ...], bytes] = {}
         built = sent = 0
         for _ in range(TURN_ANSWERS):
-            if built >= TURN_BUILT_BYTES or sent >= TURN_SENT_BYTES:
-                return
-            hold = self.watches.take_ready()
-            if hold is None:
+            hold = self.watches.first_ready()
+            if hold is None or sent >= TURN_SENT_BYTES:
                 return
             if hold.sight is not None and not hold.sight.is_current():
+                self.watches.answered(hold)
                 self._end(hold, out)
                 continue
             listener = hold.address.listener
-            wanted = (hold.version, hold.topics, hold.groups, hold.members_at, hold.decisions)
-            name = (*wanted, hold.access, hold.user, hold.sight is None, listener)
-            view = views.get(name)
+            wanted = (hold.version, hold.topics, hold.groups, hold.decisions, hold.access)
+            reader = (
+                ""
+                if hold.from_node and hold.sight is None
+                else (hold.user, hold.sight is None, listener)
+            )
+            name = (*wanted, reader)
+            # Whose members are told makes a difference if there is a group.
+            view = views.get((*name, "")) or views.get((*name, hold.members_at))
             if view is None:
-                told = endpoints_told(self._view(hold), listener, self._securities[listener])
-                view = views[name] = msgspec.msgpack.encode(told)
+                if built >= TURN_BUILT_BYTES:
+                    return
+                made = self._view(hold)
+                if not hold.from_node:
+                    made = endpoints_told(made, listener, self._securities[listener])
+                view = msgspec.msgpack.encode(made)
+                views[*name, hold.members_at if made.groups else ""] = view
                 built += len(view)
+            self.watches.answered(hold)
             frames = encode(EncodedWatchResult(hold.id, msgspec.Raw(view)))
             out.sends.append(Send(hold.address, frames))
             sent += len(view)
