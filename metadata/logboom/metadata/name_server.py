@@ -29,6 +29,7 @@ from logboom.metadata.duties.cluster_reads import ClusterReads
 from logboom.metadata.duties.feature_levels import FeatureLevels
 from logboom.metadata.duties.leader_duties import LeaderDuties
 from logboom.metadata.duties.queue_admission import QueueAdmission
+from logboom.metadata.duties.queue_placer import QueuePlacer
 from logboom.metadata.groups.group_reads import GroupReads
 from logboom.metadata.hidden_topics import conceal, reveal
 from logboom.metadata.log_time import LogTime
@@ -44,6 +45,7 @@ from logboom.metadata.raft.barrier_rounds import BarrierRounds
 from logboom.metadata.raft.journal_store import JournalStore
 from logboom.metadata.raft.log_commands import (
     AnyLogCommand,
+    QueuesCommand,
     decode_result,
     encode_entry,
     entry_of,
@@ -272,6 +274,7 @@ class NameServer:
         self._raft_watch = RaftWatch(config.id, now.mono)
         self._rivals = BrokerRivals()
         self._queue_admission = QueueAdmission()
+        self._queue_placer = QueuePlacer(self)
         self._accepted_bytes: dict[str, int] = {}
         """Broker → `max_request_bytes` of its last heartbeat to this node."""
         self.stats = self.acceptor.stats
@@ -343,6 +346,7 @@ class NameServer:
                 self._serve(session, message, batches, out)
             for event in events:
                 self._take(event, turn)
+            self._queue_placer.perform()
             self._duties.perform(now)
             self.links.tick(out, now.mono)
             self._newcomers.tick(out, now.mono)
@@ -377,6 +381,7 @@ class NameServer:
             self._newcomers.deadline(),
             self._watch_handler.watches.deadline(),
             self._duties.deadline(),
+            self._queue_placer.deadline(),
             self._throttle.deadline(),
             self._stop_at,
         ]
@@ -768,11 +773,29 @@ class NameServer:
             self._reply(out, peer.address, message.id, error)
         elif isinstance(command, Barrier):
             # It changes nothing, so nothing has to be kept of it, and one serves all that wait.
-            self.barrier(partial(self._proposed, peer, message, entry))
+            self.barrier(partial(self._proposed, peer, message, entry, entry))
+        elif not isinstance(command, QueuesCommand) or not self._queue_placer.take(
+            command, partial(self._submit_placed, peer, message, entry)
+        ):
+            self._submit_proposed(peer, message, entry, entry)
+
+    def _submit_placed(
+        self, peer: PeerSession, message: Propose, admitted: bytes, command: AnyLogCommand | None
+    ) -> None:
+        """Submit a command whose queues are placed now; None: this node leads no longer."""
+        if command is None:
+            refused = SubmitOutcome(SubmitStatus.REFUSED, refusal=Refusal.NOT_LEADER)
+            self._proposed(peer, message, admitted, admitted, refused)
         else:
-            if isinstance(message.command, MANAGEMENT):
-                self._proposers[entry] = self.auditor.name_of(peer)
-            self._submit(entry, partial(self._proposed, peer, message, entry))
+            entry = self._entry(proposer_of(peer, message), message.number, command)
+            self._submit_proposed(peer, message, admitted, entry)
+
+    def _submit_proposed(
+        self, peer: PeerSession, message: Propose, admitted: bytes, entry: bytes
+    ) -> None:
+        if isinstance(message.command, MANAGEMENT):
+            self._proposers[entry] = self.auditor.name_of(peer)
+        self._submit(entry, partial(self._proposed, peer, message, admitted, entry))
 
     def _refusal(self, peer: PeerSession, message: AnyMessage) -> LogboomError | None:
         """Return why this name server does not take a request that the Raft leader decides.
@@ -811,10 +834,15 @@ class NameServer:
         return name is not None and sight.topic(name)
 
     def _proposed(
-        self, peer: PeerSession, message: Propose, entry: bytes, outcome: SubmitOutcome
+        self,
+        peer: PeerSession,
+        message: Propose,
+        admitted: bytes,
+        entry: bytes,
+        outcome: SubmitOutcome,
     ) -> None:
         self._proposers.pop(entry, None)
-        self._queue_admission.ended(entry)
+        self._queue_admission.ended(admitted)
         self.auditor.commanded(peer, message, self._code_of(outcome))
         if outcome.applied:
             result = result_for(peer, message, decode_result(outcome.result))

@@ -23,6 +23,8 @@ RESULTS_BY_OWNER: Final = 3
 """From this level on users with many proposers make no results of others go."""
 IDS_OF_USERS: Final = 3
 """From this level on brokers take producer ids, and what else names a client, from its user alone."""
+PLACED_BEFORE: Final = 3
+"""From this level on the Raft leader places many new queues before their command enters the log."""
 OWNERS_PROVEN: Final = 3
 """From this level on the leader of a queue keeps owner epochs of groups with a proof alone."""
 EARLIEST: Final = 0

@@ -24,19 +24,20 @@ from logboom.wire.commands import (
     ReportLosses,
     ReportRoom,
     RestoreCommand,
+    RestoreTopic,
 )
-from logboom.wire.features import IDS_OF_USERS, SUBSCRIPTION_RIGHTS
+from logboom.wire.features import IDS_OF_USERS, PLACED_BEFORE, SUBSCRIPTION_RIGHTS
 from logboom.wire.group_commands import GroupCommand, JoinGroup
 from logboom.wire.listeners import ListenerView
 from logboom.wire.operation_commands import OperationCommand
 from logboom.wire.transactions import OpenApplication, TransactionCommand
 from logboom.wire.view import DELETE_RETENTION_MS
 
-ENTRY_FORMAT: Final = 8
+ENTRY_FORMAT: Final = 9
 """Newest format of `LogEntry` that is read. Format 2 added the commands of consumer groups, 3 those
 of transactions, 4 `ReportRoom`, 5 the host of `RegisterBroker`, 6 users,
 access rules and listeners, 7 moves of replicas, modes of brokers, settings,
-restores, the features level and the owner of an application id, 8 `GoOnAlone` and what follows from it. A name server that does not know a command must stop instead of refusing
+restores, the features level and the owner of an application id, 8 `GoOnAlone` and what follows from it, 9 `PlaceQueues`. A name server that does not know a command must stop instead of refusing
 what others apply, or placing replicas differently."""
 
 
@@ -73,7 +74,23 @@ class NoteListeners(Command, frozen=True, array_like=True):
     """Id of its journal, if that was not noted yet; "" below features level 1."""
 
 
-AnyLogCommand = AnyCommand | NoteNameServer | ForgetNameServer | NoteListeners | GoOnAlone
+QueuesCommand = CreateTopic | AlterTopic | RestoreTopic
+"""Commands that make queues."""
+
+
+class PlaceQueues(Command, frozen=True, array_like=True):
+    """A command that makes many queues, with the brokers that the Raft leader has chosen for them."""
+
+    command: QueuesCommand
+    brokers_version: int
+    """Version of the last change of a broker that the choice rests on."""
+    places: list[list[int]]
+    """The replicas of each queue: numbers of brokers among those that may get replicas, by id."""
+
+
+AnyLogCommand = (
+    AnyCommand | NoteNameServer | ForgetNameServer | NoteListeners | GoOnAlone | PlaceQueues
+)
 
 
 class LogEntry(Struct, frozen=True, array_like=True):
@@ -96,7 +113,9 @@ class EntryFormat(Struct, frozen=True, array_like=True):
 def entry_of(proposer: str, number: int, time_ms: int, command: AnyLogCommand) -> LogEntry:
     """Build an entry, in the oldest format that can hold the command."""
     oldest = 1
-    if isinstance(command, GoOnAlone | DiscardLostTopic):
+    if isinstance(command, PlaceQueues):
+        oldest = 9
+    elif isinstance(command, GoOnAlone | DiscardLostTopic):
         oldest = 8
     elif level_of(command):
         oldest = 7
@@ -123,6 +142,8 @@ def level_of(command: AnyLogCommand) -> int:
     Name servers that do not know a command stop at it, so the log must not hold it while there may
     be one. (A founding `NewTerm` and `RaiseFeatures` are what sets the level.)
     """
+    if isinstance(command, PlaceQueues):
+        return PLACED_BEFORE
     if isinstance(command, JoinGroup) and command.user:
         return IDS_OF_USERS
     if isinstance(command, AddRule | RemoveRule) and command.rule.kind == "subscription":

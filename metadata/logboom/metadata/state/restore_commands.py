@@ -11,6 +11,7 @@ from typing import Final
 from logboom.metadata.groups.group_settings import make_group
 from logboom.metadata.groups.group_subscriptions import subscribe, subscription_fault
 from logboom.metadata.groups.offset_commands import offset_fault, start_at
+from logboom.metadata.raft.log_commands import PlaceQueues
 from logboom.metadata.state.setting_commands import below_level
 from logboom.metadata.state.topic_commands import add_restored_topic
 from logboom.metadata.tables.cluster_state import ClusterState, Topic
@@ -58,7 +59,9 @@ def restore_counters(cluster: ClusterState, command: RestoreCounters) -> Command
     return DONE
 
 
-def restore_topic(cluster: ClusterState, command: RestoreTopic) -> CommandOutcome:
+def restore_topic(
+    cluster: ClusterState, command: RestoreTopic, placed: PlaceQueues | None = None
+) -> CommandOutcome:
     """Create a topic that a backup is restored into; the value is its id."""
     refusal = below_level(cluster)
     if refusal is not None:
@@ -83,7 +86,7 @@ def restore_topic(cluster: ClusterState, command: RestoreTopic) -> CommandOutcom
         # A broker that was away may still have the log of the topic that had it.
         text = f"id {command.topic_id} may have been another topic's: restore with new ids"
         return refused("INVALID_ARGUMENT", text, topic=command.name)
-    return add_restored_topic(cluster, command)
+    return add_restored_topic(cluster, command, placed)
 
 
 def restore_group(cluster: ClusterState, command: RestoreGroup) -> CommandOutcome:

@@ -41,6 +41,7 @@ from logboom.metadata.raft.log_commands import (
     LogEntry,
     NoteListeners,
     NoteNameServer,
+    PlaceQueues,
     decode_entry,
     decode_entry_format,
     encode_result,
@@ -95,6 +96,16 @@ from logboom.wire.base import UNDECODABLE, Command
 from logboom.wire.commands import Barrier, CommandResult
 from logboom.wire.event_log import log_event
 from logboom.wire.features import FEATURES, RESULTS_BY_OWNER, upgrade_text
+
+
+def _place_queues(cluster: ClusterState, command: PlaceQueues) -> CommandOutcome:
+    match command.command:
+        case commands.CreateTopic() as create:
+            return create_topic(cluster, create, command)
+        case commands.AlterTopic() as alter:
+            return alter_topic(cluster, alter, command)
+        case commands.RestoreTopic() as restore:
+            return restore_topic(cluster, restore, command)
 
 
 def _barrier(_cluster: ClusterState, _command: Barrier) -> CommandOutcome:
@@ -159,6 +170,7 @@ _HANDLERS: Final[dict[type[Command], Callable[[ClusterState, Any], CommandOutcom
     ForgetNameServer: forget_name_server,
     NoteListeners: note_listeners,
     GoOnAlone: go_on_alone,
+    PlaceQueues: _place_queues,
 }
 
 
@@ -214,6 +226,8 @@ class StateMachine:
         cluster.notes = []
         outcome = self._handle(command)
         told = cluster.take_notes()
+        if isinstance(command, PlaceQueues):
+            command = command.command
         if not outcome.code and cluster.version > before:
             told = [*command_notes(cluster, command), *told]
         notes += finished(told, command, by)

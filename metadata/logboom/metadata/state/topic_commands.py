@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from logboom.metadata.groups.group_subscriptions import remove_topic, topic_grew
+from logboom.metadata.raft.log_commands import PlaceQueues, QueuesCommand
 from logboom.metadata.state.elections import elected, relieved, settled
 from logboom.metadata.state.queue_placement import (
+    QueuePlacement,
+    are_many,
+    brokers_version,
     lasting_hosts,
     place_queues,
+    receiver_ids,
     receivers,
     receiving_hosts,
 )
@@ -31,6 +36,7 @@ from logboom.wire.commands import (
     RestoreTopic,
 )
 from logboom.wire.event_table import Plain
+from logboom.wire.features import PLACED_BEFORE
 from logboom.wire.messages import MAX_BATCH_BYTES
 from logboom.wire.names import MAX_QUEUES, group_of, topic_name_fault
 from logboom.wire.view import TopicConfig
@@ -39,7 +45,35 @@ DEFAULT_REPLICAS: Final = 3
 """Number of replicas that is wanted of a topic if nobody asks for one and there are as many machines."""
 
 
-def create_topic(cluster: ClusterState, command: CreateTopic) -> CommandOutcome:
+def begin_placement(cluster: ClusterState, command: QueuesCommand) -> QueuePlacement | None:
+    """Begin to place the queues of a command before it enters the log; None: that is not due.
+
+    They are few, or none because the command will be refused.
+    """
+    topic = cluster.topics.get(command.name)
+    match command:
+        case CreateTopic():
+            count, replicas = command.queues, _replicas(cluster, command.replicas)[0]
+        case RestoreTopic():
+            count, replicas = len(command.epochs), _replicas(cluster, command.replicas)[0]
+        case AlterTopic():
+            count = 0
+            if topic is not None and command.queues is not None:
+                count = command.queues - len(topic.queues)
+            replicas = topic.replicas if topic is not None else 0
+            replicas = replicas if command.replicas is None else command.replicas
+    if cluster.features < PLACED_BEFORE or not are_many(cluster, count, replicas):
+        return None
+    if isinstance(command, AlterTopic) != (topic is not None):
+        return None
+    if _refuse_count(count) or _refuse_replicas(cluster, replicas):
+        return None
+    return QueuePlacement(cluster, topic, count, replicas)
+
+
+def create_topic(
+    cluster: ClusterState, command: CreateTopic, placed: PlaceQueues | None = None
+) -> CommandOutcome:
     """Create a topic on the live brokers; the value is its id, which is never reused."""
     fault = topic_name_fault(command.name)
     if fault is not None:
@@ -53,6 +87,7 @@ def create_topic(cluster: ClusterState, command: CreateTopic) -> CommandOutcome:
         or _refuse_replicas(cluster, replicas)
         or _refuse_config(command.config, wanted)
         or _refuse_owner(cluster, command.owner, 1, command.queues)
+        or _refuse_places(cluster, command.queues, replicas, placed)
     )
     if refusal is not None:
         return refusal
@@ -62,11 +97,13 @@ def create_topic(cluster: ClusterState, command: CreateTopic) -> CommandOutcome:
     topic.owner = command.owner
     cluster.add_topic(topic)
     cluster.tell("topic_created", topic=topic.name, queues=command.queues, replicas=wanted)
-    _add_queues(cluster, topic, command.queues, replicas)
+    _add_queues(cluster, topic, command.queues, replicas, placed)
     return CommandOutcome(value=topic.id)
 
 
-def add_restored_topic(cluster: ClusterState, command: RestoreTopic) -> CommandOutcome:
+def add_restored_topic(
+    cluster: ClusterState, command: RestoreTopic, placed: PlaceQueues | None
+) -> CommandOutcome:
     """Create a topic that a backup is restored into, under guards like those of any other.
 
     No quota counts: an administrator restores it, whoever owned it.
@@ -83,6 +120,7 @@ def add_restored_topic(cluster: ClusterState, command: RestoreTopic) -> CommandO
         _refuse_count(queues)
         or _refuse_replicas(cluster, replicas)
         or _refuse_config(command.config, wanted)
+        or _refuse_places(cluster, queues, replicas, placed)
     )
     if refusal is not None:
         return refusal
@@ -94,13 +132,15 @@ def add_restored_topic(cluster: ClusterState, command: RestoreTopic) -> CommandO
     topic.restoring = command.backup
     cluster.add_topic(topic)
     cluster.tell("restore_begun", topic=topic.name, queues=queues)
-    _add_queues(cluster, topic, queues, replicas)
+    _add_queues(cluster, topic, queues, replicas, placed)
     for queue, epoch in zip(topic.queues, command.epochs, strict=True):
         queue.epoch = max(epoch + 1, cluster.first_epoch)
     return CommandOutcome(value=topic.id)
 
 
-def alter_topic(cluster: ClusterState, command: AlterTopic) -> CommandOutcome:
+def alter_topic(
+    cluster: ClusterState, command: AlterTopic, placed: PlaceQueues | None = None
+) -> CommandOutcome:
     """Change settings, increase the number of queues, or set the number of replicas wanted.
 
     Replicas are then added or removed queue by queue, by `Reassign`.
@@ -123,8 +163,10 @@ def alter_topic(cluster: ClusterState, command: AlterTopic) -> CommandOutcome:
             text = f"topic {topic.name!r} has {now} queues: their number can only grow"
             refusal = refused("INVALID_ARGUMENT", text)
         if refusal is None and wanted > now:
-            refusal = _refuse_replicas(cluster, replicas) or _refuse_owner(
-                cluster, topic.owner, 0, wanted - now
+            refusal = (
+                _refuse_replicas(cluster, replicas)
+                or _refuse_owner(cluster, topic.owner, 0, wanted - now)
+                or _refuse_places(cluster, wanted - now, replicas, placed)
             )
     if refusal is None and command.config is not None:
         refusal = _refuse_config(command.config, replicas)
@@ -145,7 +187,7 @@ def alter_topic(cluster: ClusterState, command: AlterTopic) -> CommandOutcome:
         topic.replicas = replicas
         cluster.touch_topic(topic)
     if wanted is not None and wanted > now:
-        _add_queues(cluster, topic, wanted - now, replicas)
+        _add_queues(cluster, topic, wanted - now, replicas, placed)
     return DONE
 
 
@@ -217,14 +259,19 @@ def _replicas(cluster: ClusterState, asked: int) -> tuple[int, int]:
     return now, max(now, min(DEFAULT_REPLICAS, lasting_hosts(cluster)))
 
 
-def _add_queues(cluster: ClusterState, topic: Topic, count: int, replicas: int) -> None:
-    places = place_queues(cluster, topic, count, replicas)
+def _add_queues(
+    cluster: ClusterState, topic: Topic, count: int, replicas: int, placed: PlaceQueues | None
+) -> None:
+    if placed is None:
+        places = place_queues(cluster, topic, count, replicas)
+    else:
+        ids = receiver_ids(cluster)
+        places = [tuple([ids[number] for number in place]) for place in placed.places]
     # Hundreds of queues have the same few places.
-    made = {
-        placed: intern_replica_set(placed, placed[0], placed) for placed in dict.fromkeys(places)
-    }
-    for placed in places:
-        cluster.add_queue(Queue(topic, len(topic.queues), made[placed], cluster.first_epoch))
+    made = {place: intern_replica_set(place, place[0], place) for place in dict.fromkeys(places)}
+    epoch = cluster.first_epoch
+    for place in places:
+        cluster.add_queue(Queue(topic, len(topic.queues), made[place], epoch))
     cluster.touch_topic(topic)
     topic_grew(cluster, topic)
 
@@ -260,6 +307,23 @@ def _refuse_replicas(cluster: ClusterState, replicas: int) -> CommandOutcome | N
         )
         return refused("TOO_FEW_BROKERS", text, live=live)
     return None
+
+
+def _refuse_places(
+    cluster: ClusterState, count: int, replicas: int, placed: PlaceQueues | None
+) -> CommandOutcome | None:
+    """Refuse what is not placed, if that takes long, or was placed for something else."""
+    if placed is None:
+        if cluster.features < PLACED_BEFORE or not are_many(cluster, count, replicas):
+            return None
+    elif (
+        placed.brokers_version == brokers_version(cluster)
+        and len(placed.places) == count
+        and len(placed.places[0]) == replicas
+    ):
+        return None
+    text = "a broker or the topic has changed while the queues were placed: ask again"
+    return refused("CONFLICT", text)
 
 
 def _refuse_owner(

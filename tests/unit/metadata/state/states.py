@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from logboom.metadata.duties.queue_placer import QueuePlacer
 from logboom.metadata.raft.log_commands import (
     ENTRY_FORMAT,
     AnyLogCommand,
     LogEntry,
+    PlaceQueues,
+    QueuesCommand,
     decode_result,
     encode_entry,
 )
 from logboom.metadata.state.state_machine import StateMachine
-from logboom.metadata.tables.cluster_state import Queue
+from logboom.metadata.tables.cluster_state import ClusterState, Queue
 from logboom.wire.actor import Note
 from logboom.wire.commands import (
     AlterIsr,
@@ -107,6 +110,23 @@ class Tables:
     def step_down(self, broker: str) -> None:
         """A broker stops in good order."""
         self.done(StepDown(broker, self.epochs[broker], 0))
+
+    def placed(self, command: QueuesCommand) -> PlaceQueues:
+        """What the Raft leader submits for a command of very many queues."""
+        state = self.state
+
+        class Leader:
+            cluster: ClusterState = state.cluster
+            serving = True
+
+        found: list[AnyLogCommand | None] = []
+        placer = QueuePlacer(Leader())
+        assert placer.take(command, found.append)
+        while not found:
+            placer.perform()
+        (made,) = found
+        assert isinstance(made, PlaceQueues)
+        return made
 
     def create(self, name: str = "t", queues: int = 1, replicas: int = 3, **config: Any) -> None:
         """Create a topic."""
