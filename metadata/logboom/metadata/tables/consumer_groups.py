@@ -83,9 +83,16 @@ class GroupTopic:
         if more > 0:
             self.targets += [None] * more
             self.owners += [None] * more
-            self.owner_epochs.extend([0] * more)
-            self.committed.extend([start] * more)
-            self.seen_ends.extend([max(0, start)] * more)
+            self.owner_epochs += array("q", [0]) * more
+            self.committed += array("q", [start]) * more
+            self.seen_ends += array("q", [max(0, start)]) * more
+
+    def start_all_at(self, offset: int) -> None:
+        """Continue from `offset` in all queues, which have no start yet."""
+        self.committed = array("q", [offset]) * len(self)
+        if min(self.seen_ends, default=offset) < offset:
+            self.seen_ends = array("q", [max(end, offset) for end in self.seen_ends])
+        self.ranges.clear()
 
     def start_at(self, queue: int, offset: int) -> None:
         """Continue from `offset`, which is known to exist."""
@@ -266,6 +273,10 @@ class ConsumerGroups:
         topic = self.keep_all(group, topic_id, count)
         if not topic.subscribed:
             topic.subscribed = True
+            if start != UNKNOWN_START and topic.committed.count(UNKNOWN_START) == len(topic):
+                # Many groups may wait for a new topic of many queues.
+                topic.start_all_at(start)
+                return
             for queue, committed in enumerate(topic.committed):
                 if committed == UNKNOWN_START and start == UNKNOWN_START:
                     group.unstarted[topic_id, queue] = None
@@ -285,7 +296,7 @@ class ConsumerGroups:
         _discard(self.keepers, topic_id, group)
         self._forget_unstarted(group, topic)
         owners: list[ConsumerGroupMember] = []
-        for queue, owner in enumerate(topic.owners):
+        for queue, owner in enumerate(topic.owners) if group.members else ():
             if owner is not None:
                 del owner.owned[topic_id, queue]
                 owners.append(owner)
