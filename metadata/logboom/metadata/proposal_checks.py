@@ -41,7 +41,13 @@ from logboom.wire.names import (
     subscription_of,
     unknown_topic_text,
 )
-from logboom.wire.operation_commands import AlterSettings, EndFilling, RaiseFeatures
+from logboom.wire.operation_commands import (
+    AlterSettings,
+    CancelReassign,
+    EndFilling,
+    RaiseFeatures,
+    Reassign,
+)
 from logboom.wire.settings import check_values, find_setting
 from logboom.wire.transactions import Decide
 from logboom.wire.user_marks import id_of_user, mark_of
@@ -67,6 +73,8 @@ can read the metadata."""
 USERS_IDS_AT_ONCE: Final = 64
 """Producer ids that a user gets with one proposal (our clients ask for 16): its ids begin anew some day, and
 whoever proposes must not bring that day near."""
+MOVED_AT_ONCE: Final = 512
+"""Queues whose moves a user begins or cancels with one proposal (our clients send 500): some 10 ms."""
 MAX_PROPOSER: Final = 128
 """Maximum length of a proposer's name, in characters."""
 
@@ -192,6 +200,12 @@ def refuse_proposal(
     ids = command.count if isinstance(command, AllocateProducerIds) and peer.user else 0
     if ids > USERS_IDS_AT_ONCE:
         text = f"{ids} producer ids: a user gets at most {USERS_IDS_AT_ONCE} at once"
+        return InvalidRequest(text, "TOO_LARGE")
+    moved = 0
+    if peer.kind == "client" and isinstance(command, Reassign | CancelReassign):
+        moved = len(command.moves if isinstance(command, Reassign) else command.queues)
+    if moved > MOVED_AT_ONCE:
+        text = f"moves of {moved} queues; at most {MOVED_AT_ONCE} at once: send them in parts"
         return InvalidRequest(text, "TOO_LARGE")
     if level_of(command) > features:
         text = (

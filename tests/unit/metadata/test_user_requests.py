@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from logboom.client.admin_flows.operation_flows import MOVES_AT_ONCE
 from logboom.client.send.sender import ID_BLOCK
 from logboom.metadata.hidden_topics import conceal, reveal
-from logboom.metadata.proposal_checks import USERS_IDS_AT_ONCE
+from logboom.metadata.proposal_checks import MOVED_AT_ONCE, USERS_IDS_AT_ONCE
 from logboom.metadata.raft.log_commands import AnyLogCommand
 from logboom.wire.access.access_commands import AlterUser, CreateRole, SetDefaultQuota
 from logboom.wire.access.access_rules import Quota
@@ -58,6 +59,7 @@ from logboom.wire.messages import (
     Watch,
     WatchResult,
 )
+from logboom.wire.operation_commands import CancelReassign, QueueMove, Reassign
 from logboom.wire.survey_messages import GroupsSurveyed, SurveyGroups
 from logboom.wire.transactions import (
     ConsumedOffset,
@@ -562,3 +564,15 @@ def test_one_barrier_serves_all_requests_that_wait() -> None:
     assert desk.core.raft.last_index - before[0] <= 4
     assert desk.core.stats.counters["applied"] - before[1] <= 4
     assert not [name for name in desk.core.state.dedup.windows if name.startswith("user:alice")]
+
+
+def test_a_user_moves_so_many_queues_at_once_that_a_turn_bears_them() -> None:
+    desk = UserDesk()
+    assert MOVES_AT_ONCE <= MOVED_AT_ONCE
+    for count, taken in ((MOVED_AT_ONCE, True), (MOVED_AT_ONCE + 1, False)):
+        moves = Reassign([QueueMove(1, queue, -1, ["broker-1"]) for queue in range(count)], 0)
+        cancels = CancelReassign([(1, queue) for queue in range(count)], 0)
+        for command in (moves, cancels):
+            answer = desk.command("root", command)
+            assert isinstance(answer, CommandResult) == taken, answer
+            assert taken or "send them in parts" in str(answer)
