@@ -103,6 +103,7 @@ SKINS: dict[str, set[str]] = {
     },
     "metadata": {"raft.journal", "server"},
     "nodes": {
+        "body_worker",
         "disk.committer",
         "disk.data_folder",
         "disk.journal_files",
@@ -216,7 +217,7 @@ ROOMS: dict[str, str] = {
         server
     """,
     "nodes": """
-        config log opened_bytes request_times
+        body_worker config log opened_bytes request_times
         disk turn
         cluster quotas replica rights_review
         broker_context

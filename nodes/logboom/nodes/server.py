@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from logboom import __version__
+from logboom.nodes.body_worker import opening_beside
 from logboom.nodes.broker import Broker
 from logboom.nodes.config import BrokerConfig, check_config, fill_advertised, listeners_of
 from logboom.nodes.disk.committer import Committer
@@ -208,10 +209,11 @@ class BrokerProcess:
         if self._pages is not None:
             self._pages.start()
         try:
-            while self._run(ready):
-                ready = None
-                if not self._await_room():
-                    break
+            with opening_beside():
+                while self._run(ready):
+                    ready = None
+                    if not self._await_room():
+                        break
         except LogboomError as error:
             log_event("node_failed", code=error.code, text=error.text)
             raise

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from logboom.nodes.body_worker import opening_beside
 from logboom.wire.actor import Received
 from logboom.wire.batch import encode_batch
 from logboom.wire.messages import Pull, Pulled
@@ -23,6 +24,7 @@ from tests.unit.nodes.subscriptions.test_slot_slices import (
     tiny,
 )
 from tests.unit.nodes.subscriptions.test_subscription_handler import Reader, alone
+from tests.unit.wire.slow_blocks import slow_batch
 from tests.unit.wire.work import longest_ms, without_garbage_of_others
 
 WANTED: Final = "WHERE KEYS = 'b' OR TAGS = 't7'"
@@ -30,7 +32,7 @@ WANTED: Final = "WHERE KEYS = 'b' OR TAGS = 't7'"
 
 @pytest.fixture(autouse=True, scope="module")
 def _quiet() -> Iterator[None]:
-    with without_garbage_of_others():
+    with without_garbage_of_others(), opening_beside():
         yield
 
 
@@ -45,6 +47,7 @@ WORST: Final[dict[str, Callable[[], list[bytes]]]] = {
     "eight": lambda: texts(8),
     "many": lambda: texts(100),
     "tiny": lambda: [tiny()],
+    "sequences of LZ4": lambda: [slow_batch(SIZE - 1_000)],
     "tags": lambda: [
         encode_batch([b""] * LARGEST, tags=[f"t{n}" for n in range(LARGEST)], now_ms=1)
     ],

@@ -9,10 +9,12 @@ from typing import Final, TypeVar
 import pytest
 import zstandard
 
+from logboom.nodes.body_worker import opening_beside
 from logboom.wire.batch import encode_batch, open_batch, peek
 from logboom.wire.columns import open_steps
 from logboom.wire.compression import STEP_BYTES, Codec, decompress, decompress_steps
 from logboom.wire.errors import DamagedBatch
+from tests.unit.wire.slow_blocks import slow_batch
 from tests.unit.wire.work import longest_ms, without_garbage_of_others
 
 MOST_MS: Final = 10.0
@@ -25,7 +27,7 @@ T = TypeVar("T")
 
 @pytest.fixture(autouse=True, scope="module")
 def _quiet() -> Iterator[None]:
-    with without_garbage_of_others():
+    with without_garbage_of_others(), opening_beside():
         yield
 
 
@@ -72,6 +74,7 @@ WORST: Final[dict[str, Callable[[], bytes]]] = {
     "text": lambda: encode_batch([random_text(SIZE)], [b"a"], now_ms=1, codec="zstd"),
     "zeros": lambda: encode_batch([bytes(SIZE)], [b"a"], now_ms=1, codec="zstd"),
     "text with LZ4": lambda: encode_batch([random_text(SIZE)], [b"a"], now_ms=1, codec="lz4"),
+    "sequences of LZ4": lambda: slow_batch(SIZE),
 }
 
 

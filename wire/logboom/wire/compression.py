@@ -8,9 +8,11 @@ threads never share one.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator
 from enum import IntEnum
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 import lz4.block
 import zstandard
@@ -27,7 +29,7 @@ LEAST_OPENED: Final[int] = 128 * 1024
 """Bytes of a Zstandard frame that are decompressed at once: its largest block."""
 
 STEP_BYTES: Final[int] = 512 * 1024
-"""Bytes that one step of `decompress_steps` makes of a Zstandard frame, in up to two milliseconds."""
+"""Bytes that one step of `decompress_steps` makes, in up to two milliseconds."""
 
 _BLOCKS_AT_ONCE: Final[int] = 4
 _BLOCKS_PER_STEP: Final[int] = 4_096
@@ -36,6 +38,18 @@ WIDEST_WINDOW: Final[int] = 128 * 1024 * 1024
 """Window up to which a Zstandard frame of unknown content is decompressed in steps, in bytes. It is
 reserved, and used as far as there is content."""
 
+
+Opener: TypeAlias = Callable[[Callable[[], bytes]], Generator[None, None, bytes]]
+"""Makes a call elsewhere, in steps that wait for it, and returns its result."""
+
+
+class _OpenerOfThread(threading.local):
+    """What opens large LZ4 bodies for a thread; None: it opens them itself, at once."""
+
+    opener: Opener | None = None
+
+
+_of_thread = _OpenerOfThread()
 
 _idle_compressors: list[zstandard.ZstdCompressor] = []
 _idle_decompressors: list[zstandard.ZstdDecompressor] = []
@@ -47,6 +61,11 @@ class Codec(IntEnum):
     NONE = 0
     LZ4 = 1
     ZSTD = 2
+
+
+def open_with(opener: Opener | None) -> None:
+    """Let large LZ4 bodies that this thread opens in steps be opened by `opener`."""
+    _of_thread.opener = opener
 
 
 def codec_for(name: str) -> Codec:
@@ -106,8 +125,8 @@ def decompress_steps(
 ) -> Generator[None, None, memoryview]:
     """Do what `decompress` does in steps, and return the bytes.
 
-    A Zstandard frame takes a step for each `STEP_BYTES`, anything else takes one: of LZ4, 8 MiB
-    take 28 ms at worst, and usually 8.
+    A Zstandard frame takes a step for each `STEP_BYTES`. A larger LZ4 block cannot be cut: it is
+    opened by the thread's opener (`open_with`), or at once if there is none, 4 ms a MiB at worst.
 
     Raises:
         DamagedBatch: as `decompress`.
@@ -116,6 +135,10 @@ def decompress_steps(
         return memoryview(stored)
     if codec is Codec.ZSTD and plain_length > STEP_BYTES and _may_stream(stored):
         return (yield from _zstd_steps(memoryview(stored), plain_length))
+    opener = _of_thread.opener
+    if codec is Codec.LZ4 and plain_length > STEP_BYTES and opener is not None:
+        call = partial(decompress, codec, stored, plain_length)
+        return memoryview((yield from opener(call)))
     return memoryview(decompress(codec, stored, plain_length))
 
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from logboom.nodes.replica.batch_match import BatchMatch, MatchQueue
-from logboom.wire.compression import Codec
 from logboom.wire.errors import DamagedBatch
 from logboom.wire.filters import Filter, Matcher, ScanBudget, read_matcher
 from logboom.wire.hashing import tag_mask
@@ -23,8 +22,6 @@ PULL_UNITS: Final = 500_000
 """Units of work (`wire.filters.ScanBudget`, some 0.1 µs) that one pull may cost at the broker."""
 OPENED_BYTES: Final = 8 * 1024 * 1024
 """Plain bytes of a batch past which it is not opened here, because that would stall the loop."""
-OPENED_LZ4: Final = 2 * 1024 * 1024
-"""The same of LZ4, which is not opened in steps: up to seven milliseconds."""
 OPENED_MESSAGES: Final = 100_000
 """Messages past which it is not either, each of whose offsets is verified."""
 MOST_PRICE: Final = 2_000
@@ -88,8 +85,7 @@ class PullFilter:
         """Evaluate the messages of a batch from `offset` on, as far as the budget allows."""
         first = max(0, offset - head.base_offset)
         unseen = FilterStep(head.next_offset, head.count - first, None)
-        most = OPENED_LZ4 if head.codec is Codec.LZ4 else OPENED_BYTES
-        too_large = head.count > OPENED_MESSAGES or head.plain_length > most
+        too_large = head.count > OPENED_MESSAGES or head.plain_length > OPENED_BYTES
         if self._matcher is None or too_large:
             return unseen
         match = self.partial

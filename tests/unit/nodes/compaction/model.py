@@ -40,8 +40,11 @@ class CompactedLog(Log):
         self.commit(writes)
 
     def send(self, keys: list[bytes | None], values: list[bytes | None], codec: str) -> None:
+        """Append a batch of these."""
+        self.append(encode_batch(values, keys, now_ms=7, codec=codec))
+
+    def append(self, batch: bytes) -> None:
         """Append a batch."""
-        batch = encode_batch(values, keys, now_ms=7, codec=codec)
         writes = WriteSet()
         self.replica.append_batch(
             batch, validate_batch(batch, stamped=False), 7, writes, self.cache

@@ -9,11 +9,13 @@ from typing import Final
 
 import pytest
 
+from logboom.nodes.body_worker import opening_beside
 from logboom.nodes.compaction import survivor_copies
 from logboom.nodes.compaction.compaction_pass import advance_pass
 from logboom.nodes.compaction.compactor import TURN_UNITS
 from logboom.nodes.log.storage import WriteSet
 from tests.unit.nodes.compaction.model import CompactedLog
+from tests.unit.wire.slow_blocks import slow_batch
 from tests.unit.wire.work import longest_ms, without_garbage_of_others
 
 MOST_MS: Final = 10.0
@@ -21,13 +23,13 @@ LARGEST: Final = 65_536
 """Messages of a batch that a producer may send."""
 SIZE: Final = 8 << 20
 """Bytes that it opens to."""
-Batch = tuple[list[bytes | None], list[bytes | None], str]
-"""Keys, values and codec."""
+Batch = tuple[list[bytes | None], list[bytes | None], str] | bytes
+"""Keys, values and codec; or as it is."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _quiet() -> Iterator[None]:
-    with without_garbage_of_others():
+    with without_garbage_of_others(), opening_beside():
         yield
 
 
@@ -46,12 +48,21 @@ WORST: Final[dict[str, Callable[[], Batch]]] = {
     "long keys": lambda: (keys(100), [b"v"] * LARGEST, "zstd"),
     "some keys": lambda: ([k if n % 3 else None for n, k in enumerate(keys(9))], keys(60), "zstd"),
     "text": lambda: ([b"a"], [text(SIZE)], "zstd"),
+    "sequences of LZ4": lambda: slow_batch(SIZE),
     "large keys": lambda: (
         [text(SIZE // 500) + b"%d" % n for n in range(500)],
         [b""] * 500,
         "zstd",
     ),
 }
+
+
+def send(log: CompactedLog, batch: Batch) -> None:
+    """Append a batch."""
+    if isinstance(batch, bytes):
+        log.append(batch)
+    else:
+        log.send(*batch)
 
 
 def passing(log: CompactedLog) -> Callable[[], bool]:
@@ -72,7 +83,7 @@ def test_no_turn_of_the_pass_lasts(case: str) -> None:
 
     def begin() -> Callable[[], bool]:
         log = CompactedLog()
-        log.send(*batch)
+        send(log, batch)
         log.apply()
 
         return passing(log)
@@ -87,7 +98,7 @@ def kept(*batches: Batch) -> CompactedLog:
     """A log with these batches and one more, and compacted up to its end."""
     log = CompactedLog()
     for batch in batches:
-        log.send(*batch)
+        send(log, batch)
     log.send([b"last"], [b"v"], "none")
     log.apply()
     finish(log)

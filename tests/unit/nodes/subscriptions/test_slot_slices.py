@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from logboom.nodes.body_worker import opening_beside
 from logboom.nodes.subscriptions import key_shared_dispatcher, slot_reader
 from logboom.nodes.subscriptions.dispatch_events import Entry
 from logboom.nodes.subscriptions.slot_reader import PIECE, SlotReader
@@ -24,6 +25,7 @@ from tests.unit.nodes.rig import Rig, asking, produce
 from tests.unit.nodes.subscriptions.dispatch_bench import Bench
 from tests.unit.nodes.subscriptions.test_dispatch_any import KEYS, play
 from tests.unit.nodes.subscriptions.test_subscription_handler import Reader, alone
+from tests.unit.wire.slow_blocks import slow_batch
 from tests.unit.wire.work import longest_ms, without_garbage_of_others
 
 MOST_MS: Final = 10.0
@@ -37,7 +39,7 @@ Keys = Sequence[bytes | None]
 
 @pytest.fixture(autouse=True, scope="module")
 def _quiet() -> Iterator[None]:
-    with without_garbage_of_others():
+    with without_garbage_of_others(), opening_beside():
         yield
 
 
@@ -63,6 +65,7 @@ WORST: Final[dict[str, Callable[[], bytes]]] = {
     "large keys": lambda: encode_batch(
         [b""] * PIECE, [text(SIZE // PIECE - 50) + b"%d" % n for n in range(PIECE)], now_ms=1
     ),
+    "sequences of LZ4": lambda: slow_batch(SIZE),
 }
 
 
