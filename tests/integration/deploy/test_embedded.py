@@ -31,6 +31,23 @@ def test_it_serves_and_leaves_nothing_behind(capsys: pytest.CaptureFixture[str])
     assert not folder.exists()
 
 
+def test_a_large_body_of_lz4_is_opened_by_a_thread_that_ends_with_the_broker() -> None:
+    def openers() -> list[str]:
+        names = [each.name for each in threading.enumerate()]
+        return [name for name in names if name.startswith("logboom-bodies")]
+
+    with embedded() as node, connect(node.endpoints) as boom:
+        boom.admin.create_topic("flights", queues=1)
+        with boom.producer(compression="lz4") as producer:
+            for key in (b"a", b"b"):
+                producer.send("flights", bytes(1 << 20), key=key, queue=0).result()
+        assert not openers()
+        found = boom.pull("flights", queue=0, offset=0, filter="KEYS = 'b'")
+        assert [message.offset for message in found.messages] == [1]
+        assert openers()
+    assert not openers()
+
+
 def test_it_encrypts_and_knows_its_administrator() -> None:
     with embedded(secure=True) as node, node.connect() as boom:
         assert [user.name for user in boom.admin.users() if ":" not in user.name] == ["admin"]
