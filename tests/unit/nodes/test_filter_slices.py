@@ -14,12 +14,13 @@ from logboom.wire.batch import encode_batch
 from logboom.wire.messages import Pull, Pulled
 from logboom.wire.subscription_messages import SubscriptionConfig
 from tests.unit.nodes.requests.test_many_holds import wishes
-from tests.unit.nodes.rig import Rig, produce
+from tests.unit.nodes.rig import Rig
 from tests.unit.nodes.subscriptions.test_slot_slices import (
     LARGEST,
     MOST_MS,
     SIZE,
     receiving,
+    send,
     text,
     tiny,
 )
@@ -65,10 +66,7 @@ WORST: Final[dict[str, Callable[[], list[bytes]]]] = {
 def written(batches: list[bytes]) -> Rig:
     """A broker with these batches."""
     rig = alone()
-    producer = rig.client("producer")
-    for batch in batches:
-        producer.ask(produce(), [batch])
-        producer.answer()
+    send(rig, batches)
     return rig
 
 
