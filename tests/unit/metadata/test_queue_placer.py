@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Final
 
 import pytest
 from msgspec.structs import replace
 
+from logboom.deploy.node import collect_seldom
 from logboom.metadata.duties.queue_placer import QueuePlacer
 from logboom.metadata.raft.log_commands import (
     AnyLogCommand,
@@ -36,11 +38,21 @@ from logboom.wire.view import TopicConfig
 from tests.unit.metadata.name_servers import Group
 from tests.unit.metadata.state.states import Tables
 from tests.unit.metadata.user_desk import CLOCK_AHEAD
-from tests.unit.wire.work import cost_ms, longest_ms, without_garbage_of_others
+from tests.unit.wire.work import longest_ms, without_garbage_of_others
 
 TURN_MS: Final = 10.0
 """Processor time that one request may take of a node's turn."""
 BROKERS: Final = 100
+TRIES: Final = 20
+"""Tries of what takes most of that: others use the caches of the machine, too."""
+
+
+@pytest.fixture(autouse=True)
+def _collect_as_nodes_do() -> Iterator[None]:
+    before = gc.get_threshold()
+    collect_seldom()
+    yield
+    gc.set_threshold(*before)
 
 
 def creating(name: str, queues: int = MAX_QUEUES, replicas: int = 3) -> CreateTopic:
@@ -186,9 +198,15 @@ def test_a_step_of_placement_is_short(zones: int, hosts: int) -> None:
 @pytest.mark.parametrize("replicas", [1, 3, MAX_REPLICAS])
 def test_to_apply_the_largest_topic_is_short(replicas: int) -> None:
     tables = many_brokers()
-    made = iter([tables.placed(creating(f"t{n}", replicas=replicas)) for n in range(8)])
+    made = tables.placed(creating("t", replicas=replicas))
+
+    def begin() -> Callable[[], bool]:
+        if "t" in tables.state.cluster.topics:
+            tables.done(DeleteTopic("t", 0))
+        return lambda: bool(tables.done(made).code)
+
     with without_garbage_of_others():
-        assert cost_ms(lambda: tables.done(next(made)), TURN_MS) <= TURN_MS
+        assert longest_ms(begin, TURN_MS, TRIES) <= TURN_MS
 
 
 class Turns:
@@ -251,7 +269,7 @@ def test_no_turn_of_the_leader_is_long_for_the_largest_topic_and_a_hundred_broke
         return turns.begin(creating(f"t{next(numbers)}", replicas=MAX_REPLICAS))
 
     with without_garbage_of_others():
-        assert longest_ms(begin, TURN_MS) <= TURN_MS
+        assert longest_ms(begin, TURN_MS, TRIES) <= TURN_MS
     (made,) = turns.core.cluster.topics.values()
     assert len(made.queues) == MAX_QUEUES
     assert turns.answered == BROKERS + 1

@@ -16,6 +16,7 @@ from logboom.metadata.raft.log_commands import (
     encode_entry,
 )
 from logboom.metadata.state.state_machine import StateMachine
+from logboom.metadata.state.topic_commands import begin_placement
 from logboom.metadata.tables.cluster_state import ClusterState, Queue
 from logboom.wire.actor import Note
 from logboom.wire.commands import (
@@ -130,7 +131,9 @@ class Tables:
 
     def create(self, name: str = "t", queues: int = 1, replicas: int = 3, **config: Any) -> None:
         """Create a topic."""
-        self.done(CreateTopic(name, queues, replicas, TopicConfig(**config), 0))
+        command = CreateTopic(name, queues, replicas, TopicConfig(**config), 0)
+        many = begin_placement(self.state.cluster, command) is not None
+        self.done(self.placed(command) if many else command)
 
     def queue(self, index: int = 0, name: str = "t") -> Queue:
         """A queue of a topic."""
