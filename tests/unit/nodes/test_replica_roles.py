@@ -390,6 +390,21 @@ def test_a_topic_is_changed_and_made_anew_while_it_is_opened() -> None:
     assert rig.broker.context.applied.version == rig.broker.routes.version
 
 
+def test_an_open_topic_is_made_anew_with_fewer_queues_while_it_gets_roles() -> None:
+    rig = Rig()
+    one = QueueView([ME], ME, 1, 1, [ME], [])
+    two = QueueView([ME], ME, 2, 2, [ME], [])
+    rig.publish(TopicView("t", 10, TopicConfig(), [one] * 9, 1))
+    rig.settle()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica_roles, "QUEUES_AT_ONCE", 4)
+        rig.publish(TopicView("t", 10, TopicConfig(), [two] * 9, 2))
+        assert {each.leader_epoch for each in rig.broker.queues.led.values()} == {1, 2}
+        rig.publish(TopicView("t", 11, TopicConfig(), [one] * 2, 3))
+        rig.settle()
+    assert set(rig.broker.queues.replicas) == set(rig.broker.queues.led) == {(11, 0), (11, 1)}
+
+
 def test_a_topic_with_many_queues_gets_their_roles_in_slices() -> None:
     rig = Rig()
     led = QueueView([ME], ME, 1, 1, [ME], [])
