@@ -68,3 +68,22 @@ def test_r15_a_report_in_parts_is_complete_with_its_last_part() -> None:
             rig.settle()
     parts = [(len(each.tails), each.complete) for each in told if isinstance(each, ReportTails)]
     assert parts == [(2, False), (1, True)]
+
+
+def test_r15_log_ends_are_reported_once_all_queues_are_open() -> None:
+    rig = led()
+    rig.recoveries = 1
+    none = QueueView([ME], None, first_epoch(1), rig.version + 1, [ME], [])
+    config = TopicConfig(retention_ms=-1)
+    topics = [
+        TopicView(name, n, config, [none], rig.version + 1) for n, name in enumerate(NAMES, 1)
+    ]
+    new = TopicView("new", 4, config, [none] * 20, rig.version + 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica_roles, "QUEUES_AT_ONCE", 8)
+        rig.publish(*topics, new)
+        assert rig.broker.context.applied.version == rig.broker.routes.version
+        assert reports(rig) == []
+        rig.settle()
+    assert [each.complete for each in reports(rig)] == [True]
+    assert len(reports(rig)[0].tails) == 23
