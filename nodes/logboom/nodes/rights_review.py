@@ -14,7 +14,7 @@ from logboom.wire.acceptor import Acceptor
 from logboom.wire.actor import PeerAddress
 from logboom.wire.base import WireMessage
 
-TURN_UNITS: Final = 15_000
+TURN_UNITS: Final = 10_000
 """Units of work (`AccessBook.units`, some 0.2 µs each) of one turn, …"""
 LOOK_UNITS: Final = 10
 """… of a look at a request whose rights are decided, …"""
