@@ -222,11 +222,12 @@ class Turns:
         self.answered = 0
         self._handle(Hello(-1, 1, 1, "a user", "client", 0))
 
-    def begin(self, command: AnyCommand) -> Callable[[], bool]:
+    def begin(self, command: AnyCommand, *, again: bool = False) -> Callable[[], bool]:
         """Let all brokers wait for news; the function does a turn of what a user proposes."""
-        for topic in [*self.core.cluster.topics]:
+        for topic in [*self.core.cluster.topics] if not again else ():
             self._handle(Propose(2, 30_000, "", 0, DeleteTopic(topic, 0)))
-        self.answered = 0
+        if not again:
+            self.answered = 0
         for number in range(BROKERS):
             name = f"broker-{number}"
             address = PeerAddress("main", name.encode())
@@ -273,6 +274,17 @@ def test_no_turn_of_the_leader_is_long_for_the_largest_topic_and_a_hundred_broke
     (made,) = turns.core.cluster.topics.values()
     assert len(made.queues) == MAX_QUEUES
     assert turns.answered == BROKERS + 1
+
+
+def test_large_changes_in_every_turn_hold_up_no_news() -> None:
+    turns = Turns()
+    step = turns.begin(creating("t", replicas=1))
+    while step():
+        pass
+    told = turns.answered
+    for number in range(1, 5):
+        turns.begin(AlterTopic("t", None, TopicConfig(retention_ms=number), 0), again=True)()
+    assert turns.answered > told + 4
 
 
 # -- a leader that is none any more ------------------------------------------------------------

@@ -21,6 +21,9 @@ from logboom.wire.told_endpoints import endpoints_told
 from logboom.wire.view import NameServerView, View
 
 NOTHING_SHOWN: Final = -1
+LARGE_NEWS: Final = 500
+"""Changed queues after which a turn answers nobody: to apply that has taken long enough. The next one
+answers, whatever it has applied."""
 TURN_ANSWERS: Final = 200
 """Requests that one turn answers, and that one turn ends; the others follow in the next."""
 TURN_BUILT_BYTES: Final = 256 * 1024
@@ -72,6 +75,10 @@ class WatchHandler:
         self._sight_of = sight_of
         self._shown = NOTHING_SHOWN
         """Version that all held requests have been compared with."""
+        self._large_news = False
+        """Whether this turn has applied a large change."""
+        self._rested = False
+        """Whether the last turn has answered nobody."""
 
     def take(self, peer: PeerSession, message: Watch, out: Effects, now: float) -> None:
         """Answer or hold a request."""
@@ -113,6 +120,8 @@ class WatchHandler:
         """Answer all held requests that a growth of the applied version concerns."""
         cluster = self._insight.cluster
         self._shown = cluster.version
+        changed = (cluster.topics[name] for name in topics if name in cluster.topics)
+        self._large_news = sum(len(topic.queues) for topic in changed) > LARGE_NEWS
         if cluster.cluster_id:
             for hold in self.watches.take_woken(
                 cluster.version,
@@ -136,6 +145,10 @@ class WatchHandler:
 
         A large topic, or many queues that a failed broker led, are told to all brokers.
         """
+        self._rested = self._large_news and not self._rested
+        self._large_news = False
+        if self._rested:
+            return
         views: dict[tuple[object, ...], bytes] = {}
         built = sent = 0
         for _ in range(TURN_ANSWERS):
