@@ -251,16 +251,17 @@ class SubscriptionHandler(Service):
                 if session <= old.session:
                     raise unknown_consumer(name)
                 self._service.detach(served, name, turn, unknown_consumer(name))
-            served.sessions[name] = ConsumerSession(
+            consumer = ConsumerSession(
                 session, turn.mono, message.owner, settled=message.again, user=peer.user
             )
+            self._service.attach(served, name, consumer)
             ranges = None if message.ranges is None else tuple(message.ranges)
             try:
                 self._service.tell(
                     served, AttachConsumer(name, session, message.priority, ranges), turn
                 )
             except LogboomError:
-                del served.sessions[name]
+                self._service.drop_session(served, name)
                 raise
             self._stats.count("subscribes")
             told = Subscribed(message.id, served.dispatcher.acks.floor)

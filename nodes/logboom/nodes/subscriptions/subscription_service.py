@@ -10,6 +10,7 @@ considers unacknowledged may be acknowledged there (Q11).
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -53,7 +54,7 @@ from logboom.wire.cursor_deltas import (
     pack_counts,
     pack_spans,
 )
-from logboom.wire.errors import GroupError, LogboomError
+from logboom.wire.errors import GroupError, LogboomError, Refused
 from logboom.wire.head import ControlKind
 from logboom.wire.subscription_messages import Delivered, Receive
 
@@ -71,6 +72,8 @@ TURN_UNITS: Final = 40_000
 some ten milliseconds."""
 STEPPED_AT_ONCE: Final = 128
 """Subscriptions that are stepped in one turn."""
+MOST_OF_USER: Final = 50_000
+"""Consumers that a user has attached at a broker: each takes some 1.5 KB."""
 OVER: Final = float("-inf")
 """When a consumer was heard that is not served any more."""
 STALL_S: Final = 1.0
@@ -133,6 +136,8 @@ class SubscriptionService(Service):
         self._notes: list[Note] = []
         """Faults of plug-ins that are not in a turn's effects yet."""
         self._rates = TopicRateLimiters(context.routes)
+        self._attached = Counter[str]()
+        """User → number of its consumers."""
         self._slot_reader = SlotReader()
         self._matching = MatchQueue()
         self.served: dict[SubscriptionKey, ActiveSubscription] = {}
@@ -253,6 +258,8 @@ class SubscriptionService(Service):
         served = ActiveSubscription(name, replica, leading, settings, dispatcher)
         before = self.served.get((replica.key, name))
         if before is not None:
+            for each in list(before.sessions):
+                self.drop_session(before, each)
             served.acked, served.counts = before.acked, before.counts
             dispatcher.returning = before.dispatcher.returning
         self.served[replica.key, name] = served
@@ -375,11 +382,34 @@ class SubscriptionService(Service):
         if consumer_session.is_of(user, message.session):
             consumer_session.heard = now
 
+    def attach(self, served: ActiveSubscription, name: str, consumer: ConsumerSession) -> None:
+        """Keep the session of a consumer. Clients of a listener without keys have no bound.
+
+        Raises:
+            Refused: its user has too many.
+        """
+        user = consumer.user
+        if user and self._attached[user] >= MOST_OF_USER:
+            text = f"user {user} has attached {MOST_OF_USER:,} consumers at this broker"
+            remedy = "close some, or use other users"
+            raise Refused(f"{text}: {remedy}", "QUOTA_EXCEEDED", user=user, limit=MOST_OF_USER)
+        self._attached[user] += 1
+        served.sessions[name] = consumer
+
+    def drop_session(self, served: ActiveSubscription, name: str) -> ConsumerSession | None:
+        """Forget the session of a consumer, and return it."""
+        consumer = served.sessions.pop(name, None)
+        if consumer is not None:
+            self._attached[consumer.user] -= 1
+            if not self._attached[consumer.user]:
+                del self._attached[consumer.user]
+        return consumer
+
     def detach(
         self, served: ActiveSubscription, name: str, turn: BrokerTurn, error: LogboomError
     ) -> None:
         """Detach a consumer, and deliver the messages that it holds to others."""
-        consumer_session = served.sessions.pop(name, None)
+        consumer_session = self.drop_session(served, name)
         if consumer_session is None:
             return
         if consumer_session.held is not None:
@@ -401,10 +431,10 @@ class SubscriptionService(Service):
             for table in (self._due_at, self._limited, self._halted):
                 table.pop(place, None)
         self._touched.pop(place, None)
-        for consumer_session in served.sessions.values():
-            if consumer_session.held is not None:
+        for name in list(served.sessions):
+            consumer_session = self.drop_session(served, name)
+            if consumer_session is not None and consumer_session.held is not None:
                 turn.refuse(consumer_session.held.address, consumer_session.held.number, error)
-        served.sessions.clear()
 
     # ── the log ─────────────────────────────────────────────────────────────────────────────────
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from logboom.nodes.log.keys import Position
-from logboom.nodes.subscriptions import subscription_handler
+from logboom.nodes.subscriptions import subscription_handler, subscription_service
 from logboom.wire.actor import Event
 from logboom.wire.batch import encode_batch, open_batch
 from logboom.wire.cursor_deltas import encode_deltas
@@ -447,6 +447,42 @@ def test_a_queue_has_so_many_subscriptions_and_no_more(monkeypatch: pytest.Monke
     one.peer.ask(AlterSubscription(0, 5_000, "flights", 0, "one", "end", force=True))
     one.peer.answer()
     three.subscribe()
+
+
+def test_a_user_has_so_many_consumers_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription_service, "MOST_OF_USER", 2)
+    rig = alone()
+    readers = [Reader(rig, name) for name in ("one", "two", "three", "four")]
+    for reader, user in zip(readers, ("ann", "ann", "ann", "bob"), strict=True):
+        session = rig.broker.acceptor.peer(reader.peer.address)
+        assert session is not None
+        session.user = user
+    one, two, three, bobs = readers
+
+    def is_full() -> bool:
+        with pytest.raises(Refused, match="user ann has attached 2 consumers") as full:
+            three.subscribe()
+        return full.value.code == "QUOTA_EXCEEDED" and full.value.fields["limit"] == 2
+
+    # Whoever is attached may attach again, another user has a number of its own, …
+    for reader in (one, two, one, bobs):
+        reader.subscribe()
+    assert is_full()
+    # … and every way to go makes room: to leave, to be silent, and the end of the subscription.
+    one.peer.ask(Detach(0, 5_000, "flights", 0, "s", "one", one.session))
+    one.peer.answer()
+    three.subscribe()
+    assert sorted(each.name for each in state(rig).consumers) == ["four", "three", "two"]
+    rig.settle(11.0)
+    assert not state(rig).consumers
+    for reader in (one, two):
+        reader.subscribe()
+    assert is_full()
+    alter(rig, "end", 0, force=True)
+    for reader in (two, three):
+        reader.subscribe()
+    with pytest.raises(Refused, match="user ann has attached"):
+        one.subscribe()
 
 
 def test_what_does_not_fit_the_subscription_is_refused() -> None:
