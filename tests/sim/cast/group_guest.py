@@ -247,6 +247,8 @@ class Groups:
             if self._is_member(core):
                 # Nobody heard its farewell in time: what it did last may not be committed.
                 self.ledger.lost(core.id, "left unheard")
+            elif core.left_out():
+                self.ledger.lost(core.id, "left with commits that found no room in its farewell")
             if machine.process is process:
                 process.kill()
                 machine.process = None

@@ -18,6 +18,7 @@ from logboom.client.groups.assigned_queue import AssignedQueue
 from logboom.client.groups.failed_messages import FailedMessages
 from logboom.client.groups.group_collector import GroupFetchCollector
 from logboom.client.groups.member import CloseMember, MemberOptions, MemberState, OpenMember
+from logboom.client.groups.offset_committer import cut
 from logboom.client.results import Message
 from logboom.wire.actor import Call, Effects, Event, Instant
 from logboom.wire.errors import GroupError, LogboomError, RetryableError
@@ -131,6 +132,8 @@ class GroupMember:
         self.poisoned: Callable[[], None] = _ignore
         """Called when a message ends this process."""
         self.leaving = False
+        self._left_with: list[AssignedQueue] = []
+        """Its queues when it began to leave."""
         self.joined = False
         self.replaced: Callable[[], None] = _ignore
         """Called once the group says that another process has this one's name."""
@@ -273,9 +276,15 @@ class GroupMember:
     def leave(self, left: Callable[[], None]) -> None:
         """Go in good order; called through a `Call`, `left` once it is done."""
         self.leaving = True
+        self._left_with = list(self.member.holdings.values())
         call = CloseMember(self.member, LEAVE_S)
         call.outcome.add_callback(left)
         self._call(call)
+
+    def left_out(self) -> bool:
+        """True if some of its last commits found no room in its farewell."""
+        dirty = [(each, each.last_commit()) for each in self._left_with if each.dirty]
+        return bool(cut(dirty)[1])
 
 
 def _ignore() -> None:

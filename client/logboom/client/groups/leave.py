@@ -111,6 +111,8 @@ class MemberShutdown:
         self._farewell: RoutedRequest | None = None
         self._uncommitted = False
         """True if the farewell carries what is not known to be committed."""
+        self._left_out = 0
+        """Queues whose last commits found no room in it."""
 
     @property
     def said(self) -> bool:
@@ -160,8 +162,9 @@ class MemberShutdown:
         options, epoch = member.options, member.epoch
         with member.lock:
             dirty = [(h, h.last_commit()) for h in member.holdings.values() if h.dirty]
-        releases = [commit for _, commit in cut(dirty)[0]]
-        self._uncommitted = bool(dirty)
+        sent, left_out = cut(dirty)
+        releases = [commit for _, commit in sent]
+        self._uncommitted, self._left_out = bool(dirty), len(left_out)
 
         def message(left: int) -> GroupLeave:
             return GroupLeave(
@@ -182,4 +185,10 @@ class MemberShutdown:
             )
         elif isinstance(answer, LogboomError) and answer.code != "UNKNOWN_MEMBER":
             LOG.warning("group %s: left without farewell: %s", group, answer)
+        elif self._left_out:
+            LOG.warning(
+                "group %s: left when its time was over: what it finished after its last commit in %s "
+                "queues may be delivered again",
+                *(group, self._left_out),
+            )
         self._gone()

@@ -752,6 +752,21 @@ def test_a_member_that_nobody_polls_commits_all_before_it_leaves(
     assert [cluster.commits[queue].offset for queue in (0, 1)] == [30, 30]
 
 
+def test_who_leaves_with_more_commits_than_its_farewell_holds_is_told_what_may_come_again(
+    cluster: GroupCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its coordinator hears nothing until its time is over."""
+    monkeypatch.setattr(offset_committer, "MAX_ROUND_BYTES", 1)
+    reader = Reader(cluster)
+    cluster.give(0)
+    cluster.give(1)
+    reader.intake.ack(reader.read(60))
+    cluster.intercept = lambda _, message: False if isinstance(message, GroupCommit) else None
+    reader.close(1)
+    assert sorted(commit.offset for commit in cluster.commits.values()) == [30]
+    assert "what it finished after its last commit in 1 queues may be delivered again" in caplog.text
+
+
 def test_polls_and_acknowledgements_keep_a_member(cluster: GroupCluster) -> None:
     reader = Reader(cluster, max_poll_interval_ms=60_000)
     cluster.give(0)
