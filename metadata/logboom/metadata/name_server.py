@@ -76,6 +76,7 @@ from logboom.metadata.state.state_counters import figures_of, next_key_end_ms
 from logboom.metadata.state.state_machine import StateMachine, result_of
 from logboom.metadata.state.state_reads import StateReads
 from logboom.metadata.tables.cluster_state import OPEN, ClusterState
+from logboom.metadata.watch.held_watches import Change
 from logboom.metadata.watch.watch_handler import WatchHandler
 from logboom.metadata.watch.watch_views import (
     name_server_view,
@@ -580,14 +581,9 @@ class NameServer:
         groups.update(cluster.groups.changes.gone_since(shown))
         decided = cluster.transactions.changes
         decisions = bool(decided.changed_since(shown) or decided.gone_since(shown))
-        self._watch_handler.wake(
-            topics,
-            groups,
-            out,
-            everybody=everybody,
-            decisions=decisions,
-            access=cluster.access.version > shown,
-        )
+        access = cluster.access.version > shown
+        change = Change(version, topics, groups, everybody, decisions, access)
+        self._watch_handler.wake(change, out)
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────
 

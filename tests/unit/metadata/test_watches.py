@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 import pytest
 
 from logboom.metadata.watch import watch_handler
 from logboom.metadata.watch.held_watches import (
+    MAX_HOLDS,
     MAX_NAME_BYTES,
     MAX_NAME_BYTES_OF_CONNECTION,
     MAX_OF_CONNECTION,
     MAX_OF_USER,
+    MOST_ASKED,
+    Change,
     HeldWatch,
     HeldWatches,
 )
 from logboom.metadata.watch.watch_handler import TURN_ANSWERS
+from logboom.wire.access.access_book import AccessBook
+from logboom.wire.access.access_rules import AccessRule, AccessView, RoleView, UserView
 from logboom.wire.actor import Instant, PeerAddress, Received, Send
 from logboom.wire.frames import decode, encode
 from logboom.wire.messages import EncodedWatchResult, Hello, Watch, WatchResult
+from logboom.wire.sight import Sight
 from logboom.wire.view import View
 from tests.unit.metadata.name_servers import Group
+from tests.unit.wire.work import longest_ms, without_garbage_of_others
 
 ME = PeerAddress("main", b"me")
+MOST_MS: Final = 10.0
 
 
 def peer(number: int) -> PeerAddress:
@@ -73,7 +83,8 @@ def test_the_memory_of_names_is_bounded_whatever_their_length() -> None:
     ]
     assert [watches.add(hold) for hold in holds] == [True] * 16 + [False]
     assert watches.add(holds[0])
-    assert len(watches.take_woken(2, {topic}, everybody=False)) == 16
+    assert watches.follow(Change(2, {topic}, ())) == []
+    assert len(watches.take_woken()) == 16
     assert all(watches.add(hold) for hold in holds[:16])
     assert not watches.add(HeldWatch(ME, 9, 1, frozenset({"a"}), 60.0))
 
@@ -105,6 +116,46 @@ def test_a_connection_and_a_user_leave_room_for_others() -> None:
     watches.forget([peer(number) for number in range(1_001)])
     assert watches.add(held(1, 1, "mallory"))
     assert len(watches) == 1
+
+
+@pytest.mark.parametrize("changed", [1, MOST_ASKED, 1_000])
+@pytest.mark.parametrize("learns", [True, False])
+def test_what_has_changed_is_compared_with_very_many_watches_in_slices(
+    changed: int, learns: bool
+) -> None:
+    """They are of 1,000 users with many rules, and each names all that changes."""
+    topics = frozenset(f"topic-{number}" for number in range(changed))
+    rules = [AccessRule(True, "describe", "topic", f"other-{number}-*") for number in range(500)]
+    rules += [AccessRule(True, "describe", "topic", "topic-*")] if learns else []
+    users = [UserView(f"user-{n}", [], ["team"], version=1) for n in range(1_000)]
+
+    def begin() -> Callable[[], bool]:
+        book = AccessBook()
+        book.update(AccessView(True, users, [RoleView("team", rules)]), 1)
+        watches = HeldWatches()
+        for number in range(MAX_HOLDS):
+            sight = Sight(lambda: book, users[number % 1_000].name)
+            if not watches.add(HeldWatch(peer(number), 1, 1, topics, 60.0, sight=sight)):
+                break
+        held, woken = len(watches), 0
+        assert held > 500
+        assert watches.follow(Change(2, topics, ())) == []
+
+        def step() -> bool:
+            nonlocal woken
+            found = watches.take_woken()
+            for hold in found:
+                watches.make_ready(hold)
+            woken += len(found)
+            if watches.compares:
+                return True
+            assert woken == (held if learns or changed > MOST_ASKED else 0)
+            return False
+
+        return step
+
+    with without_garbage_of_others():
+        assert longest_ms(begin, MOST_MS) <= MOST_MS
 
 
 def test_an_encoded_answer_is_the_answer() -> None:

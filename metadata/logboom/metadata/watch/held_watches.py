@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from sys import getsizeof
-from typing import Final
+from typing import Final, NamedTuple
 
 from logboom.wire.actor import PeerAddress
 from logboom.wire.sight import Sight
@@ -28,6 +29,44 @@ MAX_NAME_BYTES_OF_CONNECTION: Final = 8 * 1024 * 1024
 """The same of one connection."""
 MAX_WAIT_S: Final = 60.0
 """Maximum seconds for which a request is held."""
+COMPARED_UNITS: Final = 1_000
+"""Units of comparing requests with what has changed that are spent at once: one for each request, …"""
+ASKED_UNITS: Final = 8
+"""… and so many for each name of which it is asked whether a user may learn of it: some milliseconds
+where users have the most rules."""
+MOST_ASKED: Final = 16
+"""Names of that kind. A request that waits for more than so many which have changed is answered; its
+view shows what its user may see."""
+
+
+class Change(NamedTuple):
+    """What has changed up to a version."""
+
+    version: int
+    topics: Collection[str]
+    groups: Collection[str]
+    everybody: bool = False
+    """True if brokers or name servers changed too, or the changes are not known."""
+    decisions: bool = False
+    """True if a decision on a transaction did."""
+    access: bool = False
+    """True if a user or an access rule did."""
+
+    @property
+    def concerns_clients(self) -> bool:
+        """True if it is more than decisions, for which few ask."""
+        return self.everybody or self.access or bool(self.topics) or bool(self.groups)
+
+    def joined(self, later: Change) -> Change:
+        """Return what has changed in both."""
+        return Change(
+            later.version,
+            {*self.topics, *later.topics},
+            {*self.groups, *later.groups},
+            self.everybody or later.everybody,
+            self.decisions or later.decisions,
+            self.access or later.access,
+        )
 
 
 @dataclass(slots=True)
@@ -71,12 +110,21 @@ def _memory_of(names: frozenset[str] | None) -> int:
     return size + NAME_BYTES * len(names) + getsizeof(names)
 
 
-def _is_interested(
-    hold: HeldWatch, topics: Collection[str] | None, groups: Collection[str]
-) -> bool:
+def _is_concerned(hold: HeldWatch, change: Change) -> bool:
+    if hold.version >= change.version:
+        return False
+    if change.everybody or (change.decisions and hold.decisions) or (change.access and hold.access):
+        return True
+    topics, groups = change.topics, change.groups
+    if hold.sight is not None:
+        return _may_learn(hold, hold.sight, topics, groups, access=change.access)
+    return _is_interested(hold, topics, groups)
+
+
+def _is_interested(hold: HeldWatch, topics: Collection[str], groups: Collection[str]) -> bool:
     return (
         hold.topics is None
-        or not hold.topics.isdisjoint(topics or ())
+        or not hold.topics.isdisjoint(topics)
         or (bool(groups) if hold.groups is None else not hold.groups.isdisjoint(groups))
     )
 
@@ -92,11 +140,11 @@ def _may_learn(
     """True if a user asked for what changed, and may describe it, or if its rights changed."""
     if access and sight.changed_after(hold.version):
         return True
-    named = topics if hold.topics is None else hold.topics.intersection(topics)
-    if any(sight.topic(name) for name in named):
+    named_topics = topics if hold.topics is None else hold.topics.intersection(topics)
+    named_groups = groups if hold.groups is None else hold.groups.intersection(groups)
+    if len(named_topics) + len(named_groups) > MOST_ASKED:
         return True
-    named = groups if hold.groups is None else hold.groups.intersection(groups)
-    return any(sight.group(name) for name in named)
+    return any(map(sight.topic, named_topics)) or any(map(sight.group, named_groups))
 
 
 class HeldWatches:
@@ -116,6 +164,12 @@ class HeldWatches:
         """Connection or user → number of its requests, and memory of their names."""
         self._name_bytes = 0
         """Memory of the topic and group names in all held requests."""
+        self._unseen: Change | None = None
+        """What requests have yet to be compared with, once they are with …"""
+        self._change = Change(0, (), ())
+        """… this, …"""
+        self._compared: deque[tuple[PeerAddress, int]] = deque()
+        """… as these are not yet."""
 
     def __len__(self) -> int:
         return len(self._holds) + len(self._ready) + len(self._ready_nodes)
@@ -194,38 +248,35 @@ class HeldWatches:
                 due.append(hold)
         return due
 
-    def take_woken(
-        self,
-        version: int,
-        topics: Collection[str] | None,
-        groups: Collection[str] = (),
-        *,
-        everybody: bool,
-        decisions: bool = False,
-        access: bool = False,
-    ) -> list[HeldWatch]:
-        """Remove and return the requests that a change to `version` concerns.
+    @property
+    def compares(self) -> bool:
+        """True if some requests have yet to be compared with what has changed."""
+        return bool(self._compared) or self._unseen is not None
 
-        `topics` and `groups` are the names that changed; `decisions` and `access` are True if
-        any decision, or any user or access rule did.
-        With `everybody`, brokers or name servers changed too, or the changes are not known.
+    def follow(self, change: Change) -> list[HeldWatch]:
+        """Let `take_woken` compare all requests with a change.
+
+        Remove and return those of nodes that it concerns, which are few and are told at once.
         """
-        others = everybody or access or bool(topics) or bool(groups)
-        woken = [
-            hold
-            for hold in (self._holds if others else self._of_brokers).values()
-            if hold.version < version
-            and (
-                everybody
-                or (decisions and hold.decisions)
-                or (access and hold.access)
-                or (
-                    _is_interested(hold, topics, groups)
-                    if hold.sight is None
-                    else _may_learn(hold, hold.sight, topics or (), groups, access=access)
-                )
-            )
-        ]
+        self._unseen = change if self._unseen is None else self._unseen.joined(change)
+        nodes = [key for key, hold in self._of_brokers.items() if hold.from_node]
+        return self._take(nodes, change)
+
+    def take_woken(self) -> list[HeldWatch]:
+        """Compare some requests with what has changed; remove and return those that it concerns."""
+        if not self._compared and self._unseen is not None:
+            change = self._change = self._unseen
+            self._unseen = None
+            self._compared = deque(self._holds if change.concerns_clients else self._of_brokers)
+        change = self._change
+        asked = min(len(change.topics) + len(change.groups), MOST_ASKED)
+        most = COMPARED_UNITS // (1 + ASKED_UNITS * asked)
+        looked = [self._compared.popleft() for _ in range(min(len(self._compared), most))]
+        return self._take(looked, change)
+
+    def _take(self, keys: Iterable[tuple[PeerAddress, int]], change: Change) -> list[HeldWatch]:
+        held = (self._holds.get(key) for key in keys)
+        woken = [hold for hold in held if hold is not None and _is_concerned(hold, change)]
         for hold in woken:
             self._remove(hold)
         return woken
@@ -245,8 +296,8 @@ class HeldWatches:
         return dropped + ready
 
     def deadline(self) -> float | None:
-        """Return when the first request expires; at once if any is to be answered."""
-        if self._ready or self._ready_nodes:
+        """Return when the first request expires; at once if any may have to be answered."""
+        if self._ready or self._ready_nodes or self.compares:
             return float("-inf")
         while self._deadlines and not self._is_held(self._deadlines[0][2]):
             heapq.heappop(self._deadlines)

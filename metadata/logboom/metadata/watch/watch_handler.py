@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import msgspec
 
 from logboom.metadata.tables.cluster_state import ClusterState
-from logboom.metadata.watch.held_watches import MAX_WAIT_S, HeldWatch, HeldWatches
+from logboom.metadata.watch.held_watches import MAX_WAIT_S, Change, HeldWatch, HeldWatches
 from logboom.metadata.watch.watch_views import view_since
 from logboom.wire.acceptor import PeerSession, error_frames
 from logboom.wire.actor import Effects, PeerAddress, Send
@@ -107,31 +107,21 @@ class WatchHandler:
         elif not self.watches.add(hold):
             self._refuse(hold, "holds too many watches", out, "BUSY")
 
-    def wake(
-        self,
-        topics: Collection[str],
-        groups: Collection[str],
-        out: Effects,
-        *,
-        everybody: bool,
-        decisions: bool = False,
-        access: bool = False,
-    ) -> None:
-        """Answer all held requests that a growth of the applied version concerns."""
+    def wake(self, change: Change, out: Effects) -> None:
+        """Answer the held requests that a growth of the applied version concerns."""
         cluster = self._insight.cluster
-        self._shown = cluster.version
-        changed = (cluster.topics[name] for name in topics if name in cluster.topics)
+        self._shown = change.version
+        changed = (cluster.topics[name] for name in change.topics if name in cluster.topics)
         self._large_news = sum(len(topic.queues) for topic in changed) > LARGE_NEWS
         if cluster.cluster_id:
-            for hold in self.watches.take_woken(
-                cluster.version,
-                topics,
-                groups,
-                everybody=everybody,
-                decisions=decisions,
-                access=access,
-            ):
+            for hold in self.watches.follow(change):
                 self._answer(hold, out)
+            self._compare(out)
+
+    def _compare(self, out: Effects) -> None:
+        """Answer some of the held requests of clients that what has changed concerns."""
+        for hold in self.watches.take_woken():
+            self._answer(hold, out)
 
     def _answer(self, hold: HeldWatch, out: Effects) -> None:
         """Let a request wait for its answer, which may come in this turn."""
@@ -145,6 +135,7 @@ class WatchHandler:
 
         A large topic, or many queues that a failed broker led, are told to all brokers.
         """
+        self._compare(out)
         self._rested = self._large_news and not self._rested
         self._large_news = False
         if self._rested:
