@@ -764,7 +764,9 @@ def test_who_leaves_with_more_commits_than_its_farewell_holds_is_told_what_may_c
     cluster.intercept = lambda _, message: False if isinstance(message, GroupCommit) else None
     reader.close(1)
     assert sorted(commit.offset for commit in cluster.commits.values()) == [30]
-    assert "what it finished after its last commit in 1 queues may be delivered again" in caplog.text
+    assert (
+        "what it finished after its last commit in 1 queues may be delivered again" in caplog.text
+    )
 
 
 def test_polls_and_acknowledgements_keep_a_member(cluster: GroupCluster) -> None:
