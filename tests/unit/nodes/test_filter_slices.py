@@ -14,13 +14,12 @@ from logboom.wire.batch import encode_batch
 from logboom.wire.messages import Pull, Pulled
 from logboom.wire.subscription_messages import SubscriptionConfig
 from tests.unit.nodes.requests.test_many_holds import wishes
-from tests.unit.nodes.rig import Rig
+from tests.unit.nodes.rig import Rig, produce
 from tests.unit.nodes.subscriptions.test_slot_slices import (
     LARGEST,
     MOST_MS,
     SIZE,
     receiving,
-    send,
     text,
     tiny,
 )
@@ -66,7 +65,10 @@ WORST: Final[dict[str, Callable[[], list[bytes]]]] = {
 def written(batches: list[bytes]) -> Rig:
     """A broker with these batches."""
     rig = alone()
-    send(rig, batches)
+    producer = rig.client("producer")
+    for batch in batches:
+        producer.ask(produce(), [batch])
+        producer.answer()
     return rig
 
 
