@@ -196,8 +196,8 @@ ROOMS: dict[str, str] = {
         authenticator connection_info copy_receipts credentials features group_messages head operation_commands operation_messages owner_proofs secret_files sight snapshot_desk survey_messages
         packing validation
         cursor_deltas rocksdb_log transactions unpacking
-        columns manifest_file parking view
-        backup_messages batch commands filters group_routes message_sizes restart_check routes told_endpoints
+        columns manifest_file message_sizes parking view
+        backup_messages batch commands filters group_routes restart_check routes told_endpoints
         arrow_batches health messages name_servers
         access_requirements config_requests frames hello internal_topics node_requirements
         actor authorizer zap_requests

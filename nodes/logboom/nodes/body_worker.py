@@ -1,4 +1,4 @@
-"""The opening of large LZ4 bodies in a thread of its own, while the loop waits two milliseconds at a time.
+"""The opening of large LZ4 bodies in a thread of its own, while the loop waits a millisecond at a time.
 
 An LZ4 block can be opened as a whole only. Its library leaves the interpreter to others meanwhile.
 """
@@ -13,8 +13,8 @@ from typing import Final
 
 from logboom.wire.compression import open_with
 
-STEP_S: Final = 0.002
-"""Seconds that one step waits at most, as other steps take."""
+STEP_S: Final = 0.001
+"""Seconds that one step waits at most: half of what it counts as."""
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from logboom.nodes.broker_parts import BrokerParts
 from logboom.nodes.config import BrokerConfig, listeners_of
 from logboom.nodes.log.storage import Storage
-from logboom.nodes.opened_bytes import BegunBodies
 from logboom.nodes.request_times import RequestTimes
 from logboom.nodes.stats_handler import StatsHandler
 from logboom.nodes.subscriptions.entry_filter import DispatchFilter
@@ -87,7 +86,6 @@ class Broker:
             StatsHandler(context.me, self.stats, self.figure_steps),
         )
         self._throttle = parts.throttle
-        self._begun = BegunBodies()
         self._steps = [each.step for each in self._services if _overrides(each, "step")]
         self._deadlines = [each.deadline for each in self._services if _overrides(each, "deadline")]
         self._synced_services = [
@@ -127,7 +125,7 @@ class Broker:
 
         `Call("stop")` begins a controlled shutdown, which ends with the effect `stop=""`.
         """
-        turn = BrokerTurn(now, self._throttle.meter, self._times, self.stats, self._begun)
+        turn = BrokerTurn(now, self._throttle.meter, self._times, self.stats)
         self._times.begin()
         self.auditor.begin(now)
         timed = not events or self._due <= turn.mono

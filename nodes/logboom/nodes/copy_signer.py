@@ -12,13 +12,12 @@ from typing import Final
 from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.replica.entry_reader import DamagedEntry
 from logboom.nodes.replica.replica import Replica
-from logboom.nodes.subscriptions.dispatch_events import Entry
 from logboom.nodes.subscriptions.entry_source import LogEntrySource
 from logboom.nodes.subscriptions.subscription_handler import SubscriptionLookup
 from logboom.nodes.subscriptions.subscription_service import SubscriptionService
 from logboom.nodes.turn import BrokerTurn, Handler, Service
 from logboom.wire.acceptor import PeerSession
-from logboom.wire.columns import BodyOpener, Columns, Row, read_columns
+from logboom.wire.columns import Columns, Row
 from logboom.wire.copy_receipts import (
     MAX_SIGNED,
     ORIGIN,
@@ -78,10 +77,10 @@ class CopySigner(Service):
             raise InvalidRequest(fault)
         replica, _ = self._access.led(message)
         most, held = self._holds(replica, peer.user, message)
-        opener = turn.opened.begin(peer.user or peer.address)
+        opens = turn.opened.begin(peer.user or peer.address)
         return [
             b"" if row is None else self._receipt(peer.user, message, offset, row, turn.now.wall_ms)
-            for offset, row in self._rows(replica, message.offsets[:most], held, opener)
+            for offset, row in self._rows(replica, message.offsets[:most], held, opens)
         ]
 
     def _holds(
@@ -103,7 +102,7 @@ class CopySigner(Service):
         replica: Replica,
         offsets: list[int],
         held: Callable[[int], bool],
-        opener: BodyOpener,
+        opens: Callable[[int], None],
     ) -> Iterator[tuple[int, Row | None]]:
         """Yield messages by their offsets, until enough was read; None: there is none to copy."""
         source = LogEntrySource(replica, self._storage, self._on_damage)
@@ -119,22 +118,10 @@ class CopySigner(Service):
                 opened, batches = None, batches - 1
                 for entry in source.read(offset, 1, 1, 1):
                     if entry.base <= offset < entry.next:
+                        opened = entry.columns()
                         size -= entry.head.plain_length
-                        try:
-                            opened = self._columns(replica, entry, offset, opener)
-                        except Unavailable:
-                            if offset != offsets[0]:
-                                return  # What is read is not read again for the rest.
-                            raise
+                        opens(entry.head.plain_length)
             yield offset, None if opened is None else self._row(replica, opened, offset)
-
-    @staticmethod
-    def _columns(replica: Replica, entry: Entry, offset: int, opener: BodyOpener) -> Columns:
-        entry.columns()  # It is a batch of messages.
-        try:
-            return read_columns(entry.head, entry.frame, opener.open(entry.head, entry.frame))
-        except DamagedBatch as error:
-            raise _unreadable(replica, offset, error) from error
 
     @staticmethod
     def _row(replica: Replica, columns: Columns, offset: int) -> Row:
@@ -142,7 +129,9 @@ class CopySigner(Service):
         try:
             return next(columns.slice(at, at + 1).iter_rows())
         except DamagedBatch as error:
-            raise _unreadable(replica, offset, error) from error
+            # The scrubber finds it, and a good copy may return at any moment.
+            place = f"{replica.topic}/{replica.queue}"
+            raise Unavailable(f"message {offset} of {place} cannot be read: {error}") from error
 
     def _receipt(
         self, user: str, message: SignCopies, offset: int, row: Row, wall_ms: int
@@ -156,9 +145,3 @@ class CopySigner(Service):
             if named is None or (source is not None and named[0] != source[0]):
                 return b""
         return self._signer.sign(user, message.owner, origin, copied, wall_ms)
-
-
-def _unreadable(replica: Replica, offset: int, error: DamagedBatch) -> Unavailable:
-    # The scrubber finds it, and a good copy may return at any moment.
-    place = f"{replica.topic}/{replica.queue}"
-    return Unavailable(f"message {offset} of {place} cannot be read: {error}")

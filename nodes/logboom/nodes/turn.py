@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from logboom.nodes.log.storage import WriteSet
-from logboom.nodes.opened_bytes import BegunBodies, OpenedBytes
+from logboom.nodes.opened_bytes import OpenedBytes
 from logboom.nodes.request_times import RequestTimes
 from logboom.wire.acceptor import PeerSession, error_frames
 from logboom.wire.actor import Effects, Instant, PeerAddress, Send
@@ -60,7 +60,6 @@ class BrokerTurn:
         meter: AnswerMeter | None = None,
         times: RequestTimes | None = None,
         stats: Statistics | None = None,
-        begun: BegunBodies | None = None,
     ) -> None:
         self.now = now
         self.times = times
@@ -77,7 +76,7 @@ class BrokerTurn:
         """The batches of the request that is being served."""
         self.read = 0
         """Bytes of batches read for pulls."""
-        self.opened = OpenedBytes(begun, now.mono)
+        self.opened = OpenedBytes()
         """Bytes of batches that were opened at requests."""
         self.refusal = ""
         """Code of the latest refusal."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 from unittest import mock
 
@@ -35,8 +36,8 @@ def _literals(content: bytes) -> bytes:
     return b"\xf0" + b"\xff" * (more // 255) + bytes([more % 255]) + content
 
 
-def slow_batch(size: int) -> bytes:
-    """A batch of two messages with keys and times whose values together are such a run."""
+def slow_batch(size: int, headers: Sequence[dict[str, bytes] | None] | None = None) -> bytes:
+    """A batch of two messages with keys whose values together are such a run."""
 
     def compress(codec: Codec, plain: bytes, lz4_speed: int) -> bytes:
         assert codec is Codec.LZ4
@@ -44,5 +45,7 @@ def slow_batch(size: int) -> bytes:
         return slow_block(plain)
 
     with mock.patch.object(batches, "compress", compress):
-        values, keys = [run(size // 2)] * 2, [b"a", b"b"]
-        return batches.encode_batch(values, keys, None, None, [1, 2], now_ms=1, codec="lz4")
+        keys = [b"a", b"b"]
+        return batches.encode_batch(
+            [run(size // 2)] * 2, keys, headers=headers, now_ms=1, codec="lz4"
+        )

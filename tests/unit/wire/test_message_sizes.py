@@ -1,4 +1,4 @@
-"""The largest message of a batch is found without opener what need not be opened."""
+"""The largest message of a batch is found without opening what need not be opened."""
 
 from __future__ import annotations
 
@@ -9,34 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logboom.wire.batch import encode_batch, open_batch, validate_batch
-from logboom.wire.columns import BodyOpener
 from logboom.wire.errors import DamagedBatch, Unavailable
-from logboom.wire.head import HEAD_LENGTH, BatchHead
+from logboom.wire.head import HEAD_LENGTH
 from logboom.wire.message_sizes import MOST_STEPS, find_oversized
 
 CODECS = ("none", "lz4", "zstd")
 texts = st.none() | st.binary(max_size=12)
 
 
-class CountedOpener(BodyOpener):
-    """Opens at once, and counts what is opened."""
-
-    def __init__(self) -> None:
-        self.opened = 0
-
-    def count(self, size: int) -> None:
-        self.opened += size
-
-    def open(self, head: BatchHead, batch: bytes | memoryview) -> memoryview:
-        self.count(head.plain_length)
-        return super().open(head, batch)
-
-
 def measured(batch: bytes, limit: int) -> tuple[int | None, int]:
     """What `find_oversized` finds, and how many bytes it opens."""
-    opener = CountedOpener()
-    found = find_oversized(batch, validate_batch(batch, stamped=False), limit, opener)
-    return found, opener.opened
+    opened: list[int] = []
+    found = find_oversized(batch, validate_batch(batch, stamped=False), limit, opened.append)
+    return found, sum(opened)
 
 
 @given(
@@ -79,12 +64,11 @@ def test_keys_are_opened_only_if_they_may_matter() -> None:
 def test_what_may_not_be_opened_is_not() -> None:
     batch = encode_batch([bytes(1_000_000)], now_ms=0, codec="lz4")
 
-    class Refusal(BodyOpener):
-        def open(self, head: BatchHead, batch: bytes | memoryview) -> memoryview:
-            raise Unavailable(f"{head.plain_length} bytes", "BUSY")
+    def refuse(size: int) -> None:
+        raise Unavailable(f"{size} bytes", "BUSY")
 
     with pytest.raises(Unavailable):
-        find_oversized(batch, validate_batch(batch, stamped=False), 10, Refusal())
+        find_oversized(batch, validate_batch(batch, stamped=False), 10, refuse)
 
 
 def test_many_steps_end_in_one_look_at_all() -> None:
@@ -103,4 +87,4 @@ def test_a_made_up_body_raises_nothing_but_damage(codec: str, noise: bytes, limi
     head = validate_batch(batch, stamped=False)
     body = (noise + batch[HEAD_LENGTH:])[: head.stored_length]
     with contextlib.suppress(DamagedBatch):
-        find_oversized(batch[:HEAD_LENGTH] + body, head, limit, BodyOpener())
+        find_oversized(batch[:HEAD_LENGTH] + body, head, limit, lambda _: None)

@@ -48,27 +48,6 @@ class ArrowBuffers(NamedTuple):
     """None: every message has the head's first timestamp."""
 
 
-class BodyOpener:
-    """What bodies are opened with: at once, and nothing is counted."""
-
-    def count(self, size: int) -> None:
-        """Count bytes that are opened; may raise."""
-
-    def open(self, head: BatchHead, batch: bytes | memoryview) -> memoryview:
-        """Count and return the plain body of a batch; may raise.
-
-        Raises:
-            DamagedBatch: It is not one of its codec.
-        """
-        stored = memoryview(batch)[HEAD_LENGTH : HEAD_LENGTH + head.stored_length]
-        if head.codec is Codec.NONE:
-            return stored
-        return memoryview(decompress(head.codec, stored, head.plain_length))
-
-
-_AT_ONCE: Final = BodyOpener()
-
-
 class _Body:
     """The verified layout of one plain body, shared by all slices of the batch."""
 
@@ -290,7 +269,7 @@ class Columns:
     def _opened(self) -> _Body:
         if self._body is None:
             body = _Body()
-            for _ in body.read(self.head, _AT_ONCE.open(self.head, self._batch)):
+            for _ in body.read(self.head, _plain(self.head, self._batch)):
                 pass
             self._body = body
         return self._body
@@ -310,30 +289,27 @@ def open_steps(head: BatchHead, batch: bytes | memoryview) -> Generator[None, No
     return Columns(head, batch, body=body)
 
 
-def read_columns(head: BatchHead, batch: bytes | memoryview, plain: memoryview) -> Columns:
-    """Return the columns of a batch whose plain body is open.
+def message_times(head: BatchHead, batch: bytes | memoryview) -> memoryview:
+    """Return the message times of a batch that has a column of them, without a look at the others.
 
     Raises:
-        DamagedBatch: The body is inconsistent.
-    """
-    body = _Body()
-    for _ in body.read(head, plain):
-        pass
-    return Columns(head, batch, body=body)
-
-
-def message_times(head: BatchHead, body: memoryview) -> memoryview:
-    """Return the message times in a plain body with a column of them, without a look at the others.
-
-    Raises:
-        DamagedBatch: the body is too short.
+        DamagedBatch: the body is not one of its codec, or too short.
     """
     # This column is the last, and eight bytes need no padding.
     size = 8 * head.count
+    body = _plain(head, batch)
     if size > len(body):
         text = f"batch is damaged: {size} bytes of times in a body of {len(body)}; encode it again"
         raise DamagedBatch(text)
     return body[len(body) - size :].cast("q")
+
+
+def _plain(head: BatchHead, batch: bytes | memoryview) -> memoryview:
+    stored = memoryview(batch)[HEAD_LENGTH : HEAD_LENGTH + head.stored_length]
+    codec = head.codec
+    if codec is Codec.NONE:
+        return stored
+    return memoryview(decompress(codec, stored, head.plain_length))
 
 
 def _headers(encoded: bytes | None) -> dict[str, bytes] | None:

@@ -142,14 +142,28 @@ def decompress_steps(
     return memoryview(decompress(codec, stored, plain_length))
 
 
-def decompress_start(stored: bytes | memoryview, plain_length: int, length: int) -> memoryview:
-    """Return the first `length` of the `plain_length` bytes in a Zstandard frame, or more of them.
+def decompress_start(
+    codec: Codec,
+    stored: bytes | memoryview,
+    plain_length: int,
+    length: int,
+    opens: Callable[[int], None],
+) -> memoryview:
+    """Return the first `length` of the `plain_length` bytes in `stored`, or more of them.
+
+    `opens` is called with the number of bytes before they are decompressed, and may raise.
 
     Raises:
-        DamagedBatch: `stored` is no such frame, or too short.
+        DamagedBatch: `stored` is not of the codec, or too short.
     """
+    if codec is Codec.NONE:
+        return memoryview(stored)
+    if codec is not Codec.ZSTD or 2 * length > plain_length:
+        opens(plain_length)
+        return memoryview(decompress(codec, stored, plain_length))
     # A frame may state a window beyond what it holds, for which memory would be taken.
     window = max(LEAST_WINDOW, plain_length)
+    opens(max(length, LEAST_OPENED))
     try:
         with zstandard.ZstdDecompressor(max_window_size=window).stream_reader(stored) as reader:
             start = reader.read(length)

@@ -7,11 +7,11 @@ enough are passed over whole. Of a compressed body no more is opened than these 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import add, sub
 from typing import Final
 
-from logboom.wire.columns import BodyOpener
-from logboom.wire.compression import LEAST_OPENED, Codec, decompress_start
+from logboom.wire.compression import decompress_start
 from logboom.wire.head import HEAD_LENGTH, Attribute, BatchHead
 from logboom.wire.unpacking import damaged
 
@@ -20,19 +20,20 @@ MOST_STEPS: Final[int] = 4_096
 
 
 def find_oversized(
-    batch: bytes | memoryview, head: BatchHead, limit: int, opener: BodyOpener
+    batch: bytes | memoryview, head: BatchHead, limit: int, opens: Callable[[int], None]
 ) -> int | None:
     """Return the size of a message whose value and key have more than `limit` bytes, or None.
 
     Args:
         head: Of a batch that `validate_batch` has passed.
-        opener: What the body is opened with.
+        opens: Called with a number of bytes before so many are decompressed; may raise.
 
     Raises:
         DamagedBatch: The body is not one of its codec, or too short for its offsets.
     """
+    stored = memoryview(batch)[HEAD_LENGTH : HEAD_LENGTH + head.stored_length]
     values_at = _validity(head, Attribute.NULL_VALUES)
-    start = _start(head, batch, values_at + 4 * (head.count + 1), opener)
+    start = _start(head, stored, values_at + 4 * (head.count + 1), opens)
     values = _offsets(start, values_at, head.count)
     keys_from = _padded(values_at + 4 * (head.count + 1))
     keys_from = _padded(keys_from + max(0, values[head.count]))
@@ -44,21 +45,17 @@ def find_oversized(
     keys_at = keys_from + _validity(head, Attribute.NULL_KEYS)
     needed = keys_at + 4 * (head.count + 1)
     if len(start) < needed:
-        start = _start(head, batch, needed, opener)
+        start = _start(head, stored, needed, opens)
     return _search(values, _offsets(start, keys_at, head.count), limit, weight=1)
 
 
 def _start(
-    head: BatchHead, batch: bytes | memoryview, length: int, opener: BodyOpener
+    head: BatchHead, stored: memoryview, length: int, opens: Callable[[int], None]
 ) -> memoryview:
     """Return at least the first `length` plain bytes."""
     if length > head.plain_length:
         raise damaged(f"a column needs {length} bytes of a body of {head.plain_length}")
-    if head.codec is not Codec.ZSTD or 2 * length > head.plain_length:
-        return opener.open(head, batch)
-    opener.count(max(length, LEAST_OPENED))
-    stored = memoryview(batch)[HEAD_LENGTH : HEAD_LENGTH + head.stored_length]
-    return decompress_start(stored, head.plain_length, length)
+    return decompress_start(head.codec, stored, head.plain_length, length, opens)
 
 
 def _validity(head: BatchHead, nulls: int) -> int:

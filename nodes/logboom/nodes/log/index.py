@@ -10,7 +10,7 @@ is never truncated with the log.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain, islice
 from typing import Final, NamedTuple
@@ -21,7 +21,7 @@ from logboom.nodes.log.keys import Position, log_key, position_of
 from logboom.nodes.log.recovery import after_entry
 from logboom.nodes.log.storage import Storage, WriteSet
 from logboom.wire.batch import BatchHead, validate_batch
-from logboom.wire.columns import BodyOpener, message_times
+from logboom.wire.columns import message_times
 from logboom.wire.errors import DamagedBatch, Unavailable
 from logboom.wire.head import Attribute
 
@@ -201,7 +201,7 @@ class QueueIndex:
         log_start: int,
         hw: Position,
         writes: WriteSet | None = None,
-        opener: BodyOpener | None = None,
+        opens: Callable[[int], None] = lambda _: None,
     ) -> tuple[int, int]:
         """Find the first message at or after a message time; return its offset and timestamp.
 
@@ -213,15 +213,12 @@ class QueueIndex:
             log_start: offset from which to look.
             hw: the HW, at which the search ends.
             writes: gets the times of blocks of older releases, where they had to be read.
-            opener: what a body is opened with, and the bytes are counted that are read; None: at
-                once.
+            opens: is called with the bytes that are read or opened.
 
         Raises:
             Unavailable: BUSY, because there is too much to read; a lookup of the same time goes on
                 where this one ended.
         """
-        if opener is None:
-            opener = BodyOpener()
         at = max(
             log_start,
             index_rows.behind_older(self._storage, *self._ids, timestamp_ms),
@@ -234,12 +231,10 @@ class QueueIndex:
             read = passed * STEP_BYTES
             found = None
             if passed < most:
-                found, at, more = self._read_block(
-                    timestamp_ms, at, hw, left - read, writes, opener
-                )
+                found, at, more = self._read_block(timestamp_ms, at, hw, left - read, writes, opens)
                 read += more
             left -= read
-            opener.count(read)
+            opens(read)
             if found is not None:
                 return found
             if at < hw.offset and left < STEP_BYTES:
@@ -257,7 +252,7 @@ class QueueIndex:
         hw: Position,
         left: int,
         writes: WriteSet | None,
-        opener: BodyOpener,
+        opens: Callable[[int], None],
     ) -> tuple[tuple[int, int] | None, int, int]:
         """Search from `at` to the end of its block, or of `left` bytes.
 
@@ -276,7 +271,8 @@ class QueueIndex:
             read += max(STEP_BYTES, len(entry))
             if head.count:
                 if not head.is_control and head.max_timestamp_ms >= timestamp_ms:
-                    return _first_at(entry, head, timestamp_ms, opener), at, read
+                    opens(head.plain_length)
+                    return _first_at(entry, head, timestamp_ms), at, read
                 greatest_ms = max(greatest_ms, head.max_timestamp_ms)
                 if read > left:
                     return None, head.base_offset + head.count, read
@@ -325,14 +321,12 @@ class QueueIndex:
         return kept, self.reach.offset
 
 
-def _first_at(
-    entry: bytes, head: BatchHead, timestamp_ms: int, opener: BodyOpener
-) -> tuple[int, int]:
+def _first_at(entry: bytes, head: BatchHead, timestamp_ms: int) -> tuple[int, int]:
     """Find the first message of a batch at or after a time that its greatest timestamp reaches."""
     if head.has(Attribute.TIMESTAMPS):
         # Readers refuse a batch whose body does not hold together; here it is as good as any.
         with suppress(DamagedBatch):
-            times = message_times(head, opener.open(head, entry))
+            times = message_times(head, entry)
             for start in range(0, head.count, _TIMES_AT_ONCE):
                 part = times[start : start + _TIMES_AT_ONCE]
                 if max(part) >= timestamp_ms:

@@ -13,7 +13,7 @@ from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.turn import BrokerTurn
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.access_requirements import Requirement
-from logboom.wire.columns import read_columns
+from logboom.wire.batch import open_batch
 from logboom.wire.copy_receipts import (
     MAX_COPIES,
     ORIGIN,
@@ -55,7 +55,8 @@ class CopyChecker:
         if head.count > MAX_COPIES:
             text = f"a batch of {head.count} copies: send at most {MAX_COPIES} together"
             raise InvalidRequest(text, "TOO_LARGE", limit=MAX_COPIES)
-        columns = read_columns(head, batch, turn.opened.begin(peer.user).open(head, batch))
+        turn.opened.begin(peer.user)(head.plain_length)
+        columns = open_batch(batch, head)
         encoded = columns.encoded_headers() or repeat(None)
         owner = group_of(message.topic) or ""
         writable: dict[str, None] = {}

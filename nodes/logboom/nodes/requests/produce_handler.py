@@ -25,7 +25,6 @@ from logboom.nodes.requests.transaction_checks import check_open, check_transact
 from logboom.nodes.turn import BrokerTurn, Handler, Service
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.batch import validate_batch
-from logboom.wire.columns import BodyOpener
 from logboom.wire.compression import Codec
 from logboom.wire.errors import (
     Forbidden,
@@ -123,10 +122,10 @@ class ProduceHandler(Service):
             raise self._too_much(head)
         if head.plain_length > config.max_message_bytes:
             limit = message_limit(topic)
-            opener = BodyOpener()
+            opens: Callable[[int], None] = _ignore
             if head.codec is not Codec.NONE:
-                opener = turn.opened.begin(peer.user or address)
-            oversized = find_oversized(batch, head, limit, opener)
+                opens = turn.opened.begin(peer.user or address)
+            oversized = find_oversized(batch, head, limit, opens)
             if oversized is not None:
                 raise _too_large(oversized, limit)
         if is_reserved(message.topic):
@@ -309,6 +308,10 @@ def _answer(waiting: PendingProduce, turn: BrokerTurn) -> None:
 def _answer_up_to(line: deque[PendingProduce], safe: Position, turn: BrokerTurn) -> None:
     while line and line[0].after <= safe:
         _answer(line.popleft(), turn)
+
+
+def _ignore(_size: int) -> None:
+    return
 
 
 def _too_large(size: int, limit: int) -> InvalidRequest:

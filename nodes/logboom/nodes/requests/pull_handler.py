@@ -546,10 +546,10 @@ class PullHandler(Service):
         """
         replica = self._ended(topic, queue, turn.mono, topic_id)
         check_topic(replica, topic_id)
-        opener = turn.opened.begin(whose)
+        opens = turn.opened.begin(whose)
         with self._index_of(replica, turn):
             return replica.index.offset_for_time(
-                timestamp_ms, replica.start, replica.readable, turn.writes, opener
+                timestamp_ms, replica.start, replica.readable, turn.writes, opens
             )
 
     def offset_for_time(self, peer: PeerSession, message: OffsetForTime, turn: BrokerTurn) -> None:
@@ -573,7 +573,7 @@ class PullHandler(Service):
         try:
             replica = self._readable(message.topic, message.queue)
             end = replica.readable.offset
-            turn.opened.begin(peer.user or peer.address).count(FIND_KEY_BYTES)
+            turn.opened.begin(peer.user or peer.address)(FIND_KEY_BYTES)
             with self._index_of(replica, turn):
                 offsets, reach = replica.index.find_key(
                     message.key_hash,
