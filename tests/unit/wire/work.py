@@ -23,7 +23,7 @@ def _ten_ms() -> float:
     return time.thread_time() - begin
 
 
-def cost_ms(call: Callable[[], object], enough_ms: float = 0.0, tries: int = 8) -> float:
+def cost_ms(call: Callable[[], object], enough_ms: float = 0.0, tries: int = 20) -> float:
     """The least processor time of a call, in ms of the machine that is meant.
 
     It is tried again, since others use the machine, too, until it is not above `enough_ms`.
@@ -42,7 +42,7 @@ def cost_ms(call: Callable[[], object], enough_ms: float = 0.0, tries: int = 8) 
     return least
 
 
-def longest_ms(begin: Callable[[], Callable[[], bool]], enough_ms: float, tries: int = 8) -> float:
+def longest_ms(begin: Callable[[], Callable[[], bool]], enough_ms: float, tries: int = 20) -> float:
     """The same of the longest of several steps.
 
     `begin` prepares them, and returns what is called for each step until it returns False.
