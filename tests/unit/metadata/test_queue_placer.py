@@ -243,7 +243,7 @@ class Turns:
                 True,
                 from_node=True,
             )
-            assert self.core._watch_handler.watches.add(hold)  # noqa: SLF001 - it has asked
+            assert self.core._watch_handler.watches.add(hold)  # noqa: SLF001 - it has asked; to ask for real takes 100 brokers' sessions
         messages = [Propose(1, 30_000, "", 0, command)]
 
         def step() -> bool:
@@ -298,9 +298,9 @@ def test_who_waits_is_told_when_the_leader_leads_no_longer() -> None:
     asked = group.begin(leader, Propose(0, 5_000, "", 0, creating("t")))
     group.scheduler.run(
         group.scheduler.now + 1.0,
-        lambda: group.core(leader)._queue_placer.deadline() is not None,  # noqa: SLF001 - it has begun
+        lambda: group.core(leader)._queue_placer.deadline() is not None,  # noqa: SLF001 - no figure tells it
     )
-    group.core(leader)._duties._begun = 0  # noqa: SLF001 - another one has begun a term
+    group.core(leader)._duties._begun = 0  # noqa: SLF001 - as after a term that it has not heard of yet
     answer = group.wait(asked)
     assert isinstance(answer, NotLeader), answer
-    assert group.core(leader)._queue_placer.deadline() is None  # noqa: SLF001 - nothing is left
+    assert group.core(leader)._queue_placer.deadline() is None  # noqa: SLF001 - nothing is left, and no figure tells it

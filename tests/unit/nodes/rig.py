@@ -446,9 +446,7 @@ class Rig:
 class QuietRig(Rig):
     """A bench that keeps what clients are sent, where their own work is not to be measured."""
 
-    def __init__(self, **settings: Any) -> None:
-        self.kept: list[Send] | None = None
-        super().__init__(**settings)
+    kept: list[Send] | None = None
 
     def _carry(self, send: Send) -> None:
         if self.kept is not None and isinstance(send.peer, PeerAddress):

@@ -235,7 +235,7 @@ class GroupCoordinator(Service):
 
     def held(self) -> Iterator[HeldRequest]:
         """Yield the held heartbeats, whose members may not be members any more."""
-        for key in self.holds.keys():  # noqa: SIM118 - a method of ours
+        for key in self.holds.awaited():
             known = self._lookup.known(key[0])
             units = 0 if known is None else TOPIC_UNITS * len(known.head.subscription)
             for hold in self.holds.peek(key):

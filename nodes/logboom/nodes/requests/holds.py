@@ -173,7 +173,7 @@ class Holds(Generic[K, M]):
             heapq.heappop(self._deadlines)
         return float("inf")
 
-    def keys(self) -> list[K]:
+    def awaited(self) -> list[K]:
         """Return the keys that are waited for."""
         return list(self._by_key)
 

@@ -206,7 +206,7 @@ class DecisionReports(Service):
         for _, hold in self._holds.expired(turn.mono, LOOKED_AT_ONCE):
             text = f"decision {hold.message.number} is not carried out yet: try again"
             turn.refuse(hold.address, hold.message.id, Unavailable(text, "BUSY"))
-        for key in self._holds.keys():  # noqa: SIM118 - a method of ours
+        for key in self._holds.awaited():
             replica = self._queues.replicas.get(key)
             if replica is not None and replica.leading is not None:
                 continue
@@ -226,7 +226,7 @@ class DecisionReports(Service):
                 # Decisions that were done before this broker learned of them are not reported yet.
                 replica.leading.reported = min(replica.leading.reported, number - 1)
                 self.moved(replica, turn)
-        self._to_settle.update(dict.fromkeys(self._holds.keys()))
+        self._to_settle.update(dict.fromkeys(self._holds.awaited()))
 
     def deadline(self) -> float:
         """Return when `step` or `flush` is wanted next."""

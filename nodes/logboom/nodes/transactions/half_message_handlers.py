@@ -321,7 +321,7 @@ class HalfMessageChecker(Service):
         ahead, self._ahead = self._ahead, {}
         found: _Found = {}
         groups: dict[str, list[str]] = {}
-        for group, user in self._holds.keys():  # noqa: SIM118 - a method of ours
+        for group, user in self._holds.awaited():
             groups.setdefault(group, []).append(user)
         queues = [*self._queues.led.values()]
         for begin in range(0, len(queues), PASSED_AT_ONCE):
